@@ -1,0 +1,252 @@
+"""What people type first: compile, trace, and switches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from . import trees, wiring
+from .config import config
+from .dtypes import DType, as_dtype, bfloat16
+from .errors import DTypeError, UnsupportedError
+from .frontend.compiled import AROUND, Core, require_callable
+from .ir import Graph
+from .lang import recording
+from .lang.tensor import Tensor, evaluate
+from .passes import by_name, explicit, run_passes
+from .runtime.backend import IBackend
+from .runtime.cache import Cache, CacheInfo
+
+
+@final
+class _Program:
+    """A lowered graph on a backend, between arrays of any family."""
+
+    def __init__(self, graph: Graph, be: IBackend) -> None:
+        self.be = be
+        self.final = wiring.lowered(graph, be)
+        self.types = [node.type for node in self.final.inputs]
+        self.results = [node.type for node in self.final.outputs]
+        self.executable = wiring.executable(self.final, be)
+
+    def __call__(self, arrays: Sequence[Any], family: str) -> list[Any]:
+        be = self.be
+        given = [a._concrete("a compiled call") if isinstance(a, Tensor) else a for a in arrays]
+        buffers = self.executable([be.to_buffer(a, t) for a, t in zip(given, self.types, strict=True)])
+        if family == "tensor":
+            return [Tensor.of_value(b, t) for b, t in zip(buffers, self.results, strict=True)]
+        return [wiring.to_family(b, t, family, be) for b, t in zip(buffers, self.results, strict=True)]
+
+
+@final
+class Lowered:
+    """A function lowered for the arguments it was given: ``graph`` as the backend runs it; ``compile()``."""
+
+    def __init__(self, graph: Graph, be: IBackend) -> None:
+        self.graph = graph
+        self.backend = be.name
+        self._be = be
+
+    def compile(self) -> Any:
+        """The executable; its ``source`` is the generated code."""
+        return wiring.executable(self.graph, self._be)
+
+    def __str__(self) -> str:
+        return str(self.graph)
+
+
+@final
+class CompiledFunction:
+    """A function that is traced on its first call with a new signature, and runs as one program from then on."""
+
+    def __init__(
+        self, fn: Callable[..., Any], backend: str, static_argnames: Sequence[str] | str, autocast: Any
+    ) -> None:
+        require_callable(fn)
+        self._fn = fn
+        self._backend = backend
+        self._bound: dict[int, Any] = {}
+        cache: Cache[Any, Any] = Cache(config.cache_entries, on_full=lambda: self._core.warn_full())
+        self._core = Core(fn, lambda graph: _Program(graph, wiring.backend(backend)), static_argnames, cache, autocast)
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._core(args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._core.label}>"
+
+    def trace(self, *args: Any, **kwargs: Any) -> Graph:
+        """The graph for these arguments after promotion and broadcasting."""
+        return explicit(self._core.trace(args, kwargs)[1].graph)
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The graph for these arguments as it is run."""
+        return self.lower(*args, **kwargs).graph
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The function lowered for these arguments, on its backend."""
+        be = wiring.backend(self._backend)
+        return Lowered(wiring.lowered(self._core.trace(args, kwargs)[1].graph, be), be)
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """What became of the function: its programs and why each was made; for the arguments, if given, whether a
+        call would need another, what every pass does to it, and the code that runs."""
+        core = self._core
+        lines = [f"{core.label} on {wiring.backend(self._backend).name}: {len(core.history)} traces"]
+        lines += [f"  {k}. {event}" for k, event in enumerate(core.history, 1)]
+        if args or kwargs:
+            call = core.take(args, kwargs)
+            if core.cache.get(call.signature) is None:
+                lines.append(f"a call with these arguments would be traced: {core.why(call.signature)}")
+            else:
+                lines.append("a call with these arguments finds its program")
+            be = wiring.backend(self._backend)
+            recorded = core.trace(args, kwargs)[1].graph
+            sizes = [("record", len(recorded.nodes))]
+            final = wiring.lowered(recorded, be, lambda name, graph: sizes.append((name, len(graph.nodes))))
+            lines.append("nodes after each pass: " + ", ".join(f"{name} {count}" for name, count in sizes))
+            lines += ["", str(final), "", wiring.executable(final, be).source]
+        return "\n".join(lines)
+
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses, the bound and the number of programs."""
+        return self._core.cache.info()
+
+    def cache_clear(self) -> None:
+        """Drop all programs."""
+        self._core.cache.clear()
+
+
+def compile(
+    fn: Callable[..., Any] | None = None,
+    *,
+    backend: str = "auto",
+    frontend: str = "auto",
+    inputs: Any = None,
+    outputs: Any = None,
+    static_argnames: Sequence[str] | str = (),
+    dynamic: Mapping[str, Mapping[int, str]] | bool | None = None,
+    autocast: Any = None,
+    donate: Sequence[int] = (),
+) -> Any:
+    """Compile a function of arrays; a decorator with or without arguments.
+
+    The function is recorded once per signature (structure, shapes, dtypes, static values, autocast policy, guarded
+    outside values), rewritten by the passes and run as one program on ``backend``. Results come in the family of the
+    arguments: MLX before Tensor before NumPy.
+
+    ``static_argnames`` names arguments that shape the program; Python bool, str and None always do, Python numbers as
+    soon as the function asks for their value. ``autocast``: a dtype, ``False`` for off, None for the policy around the
+    call. Raises :class:`BackendError` for an unknown backend.
+
+    >>> import numpy as np
+    >>> @compile
+    ... def scaled(x, a):
+    ...     return x * a
+    >>> scaled(np.ones(2, np.float32), 3.0)
+    array([3., 3.], dtype=float32)
+    """
+    if fn is None:
+        return functools.partial(
+            compile, backend=backend, frontend=frontend, inputs=inputs, outputs=outputs, static_argnames=static_argnames,
+            dynamic=dynamic, autocast=autocast, donate=donate,
+        )  # fmt: skip
+    if frontend not in ("auto", "trace"):
+        raise UnsupportedError(f"frontend={frontend!r} is not there yet", hint='frontend="auto"')
+    for name, value in (("inputs", inputs), ("outputs", outputs), ("dynamic", dynamic)):
+        if value is not None:
+            raise UnsupportedError(f"compile({name}=…) is not there yet")
+    if backend != "auto" and backend not in wiring.BACKENDS:
+        wiring.backend(backend)
+    held = AROUND if autocast is None else (None if autocast is False else _half(autocast))
+    return CompiledFunction(fn, backend, static_argnames, held)
+
+
+def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = None, **kwargs: Any) -> Graph:
+    """The graph of ``fn(*args, **kwargs)``: after promotion and broadcasting, hence explicit.
+
+    ``passes=()`` gives the program as it was recorded, a list of names those passes in that order.
+
+    >>> import numpy as np
+    >>> print(trace(lambda x: x + 1, np.ones(2, np.float32), passes=("promote",)).nodes[-1].type)
+    float32[2]
+    """
+    core = fn._core if isinstance(fn, CompiledFunction) else Core(fn, lambda graph: None, (), None, AROUND)  # type: ignore[arg-type, return-value]
+    recorded = core.trace(args, kwargs)[1].graph
+    return explicit(recorded) if passes is None else run_passes(recorded, by_name(passes))
+
+
+def eval(*values: Any) -> None:
+    """Compute all deferred tensors in these trees now, together."""
+    evaluate([leaf for leaf in trees.flatten(values)[0] if isinstance(leaf, Tensor) and leaf._trace is None])
+
+
+class _DisableCompile:
+    """``with disable_compile():`` or, as a plain call, a switch until ``enable_compile()``."""
+
+    def __init__(self) -> None:
+        self._saved = recording.STATE.uncompiled
+        recording.STATE.uncompiled = True
+
+    def __enter__(self) -> None:
+        recording.STATE.uncompiled = True
+
+    def __exit__(self, *exc: object) -> None:
+        recording.STATE.uncompiled = self._saved
+
+
+def disable_compile() -> _DisableCompile:
+    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`."""
+    return _DisableCompile()
+
+
+def enable_compile() -> None:
+    """Undo :func:`disable_compile`."""
+    recording.STATE.uncompiled = False
+
+
+def _half(dtype: Any) -> DType:
+    found = as_dtype(dtype)
+    if not found.is_half:
+        raise DTypeError(f"autocast goes to float16 or bfloat16, not {found.name}")
+    return found
+
+
+class autocast:
+    """Let contractions run in half precision and what needs range in float32: a context manager and a decorator.
+
+    Reusable, re-entrant, and of its thread alone. ``enabled=False`` switches it off inside.
+
+    >>> import lucidgraph as lg
+    >>> with autocast(lg.bfloat16):
+    ...     (lg.ones((2, 2)) @ lg.ones((2, 2))).dtype
+    lucidgraph.bfloat16
+    """
+
+    def __init__(self, dtype: Any = bfloat16, enabled: bool = True) -> None:
+        self._policy = _half(dtype) if enabled else None
+
+    def __enter__(self) -> autocast:
+        recording.STATE.policies.append(self._policy)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        recording.STATE.policies.pop()
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fn(*args, **kwargs)
+
+        return wrapped
+
+
+__all__ = [
+    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "trace",
+]  # fmt: skip

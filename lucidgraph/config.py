@@ -1,0 +1,44 @@
+"""Switches, each read from the environment once, at import, and changeable from Python.
+
+``docs/configuration.md`` describes every one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["config"]
+
+
+def _flag(name: str, default: bool) -> bool:
+    value = os.environ.get(name)
+    return default if value is None else value.strip().lower() not in {"0", "false", "off", "no", ""}
+
+
+def _number(name: str, default: int) -> int:
+    value = os.environ.get(name)
+    if value is None:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{name}={value!r} is not an integer") from None
+
+
+@dataclass(slots=True)
+class Config:
+    """The process-wide settings; ``lucidgraph.config`` is the one instance."""
+
+    backend: str
+    verify_passes: bool
+    cache_entries: int
+    deferred_limit: int
+
+
+config = Config(
+    backend=os.environ.get("LUCIDGRAPH_BACKEND", "auto"),
+    verify_passes=_flag("LUCIDGRAPH_VERIFY", default=False),
+    cache_entries=_number("LUCIDGRAPH_CACHE_ENTRIES", 256),
+    deferred_limit=_number("LUCIDGRAPH_DEFERRED_LIMIT", 1000),
+)

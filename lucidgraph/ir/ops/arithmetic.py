@@ -1,0 +1,330 @@
+"""Addition to remainders. Integer arithmetic wraps; integer ``// 0`` and ``% 0`` give 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import DType, bool_, to_real
+from ...errors import DTypeError
+from ..builder import Var
+from ..op import ZERO, Binary, Elementwise, Gradient, Unary, register
+from ..schema import AmpPolicy, OpSchema
+from ..types import TensorType
+
+
+@register
+class AddBackward(Binary):
+    """z = x + y      ∂L/∂x = g, ∂L/∂y = g"""
+
+    schema_v1 = OpSchema("add", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    commutative = True
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.add(x, y)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [grad_out, grad_out]
+
+
+@register
+class SubBackward(Binary):
+    """z = x - y      ∂L/∂x = g, ∂L/∂y = -g"""
+
+    schema_v1 = OpSchema("subtract", amp_policy=AmpPolicy.PROMOTE, arity=2)
+
+    @classmethod
+    def check_dtype(cls, dtype: DType) -> None:
+        if dtype is bool_:
+            raise DTypeError("subtract has no meaning for booleans", hint="logical_xor, or cast to an integer first")
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.subtract(x, y)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [grad_out, -grad_out]
+
+
+@register
+class MulBackward(Binary):
+    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x"""
+
+    schema_v1 = OpSchema("multiply", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    kSavesInput = True
+    commutative = True
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.multiply(x, y)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        x, y = self.inputs
+        return [grad_out * y, grad_out * x]
+
+
+@register
+class MaskedMulBackward(Binary):
+    """z = x y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g y, ∂L/∂y = x g
+
+    The product of a cotangent with a derivative that may be infinite: what does not matter stays 0.
+    """
+
+    schema_v1 = OpSchema("masked_multiply", amp_policy=AmpPolicy.PROMOTE, arity=2, internal=True)
+    kSavesInput = True
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.where(x == 0, np.zeros_like(x), np.multiply(x, y))
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        x, y = self.inputs
+        return [MaskedMulBackward.of(grad_out, y), MaskedMulBackward.of(x, grad_out)]
+
+
+@register
+class DivBackward(Binary):
+    """z = x / y      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
+
+    schema_v1 = OpSchema("divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True)
+    kSavesInput = ("y",)
+    kSavesOutput = True
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.divide(x, y)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        _, y = self.inputs
+        over_y = MaskedDivBackward.of(grad_out, y)
+        return [over_y, -MaskedMulBackward.of(over_y, self.y)]
+
+
+@register
+class MaskedDivBackward(Binary):
+    """z = x / y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
+
+    schema_v1 = OpSchema("masked_divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True, internal=True)
+    kSavesInput = ("y",)
+    kSavesOutput = True
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.where(x == 0, np.zeros_like(x), np.divide(x, y))
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        _, y = self.inputs
+        # z first: where x was 0, z is 0 and nothing depends on y.
+        return [MaskedDivBackward.of(grad_out, y), -MaskedMulBackward.of(self.y, MaskedDivBackward.of(grad_out, y))]
+
+
+@register
+class NegBackward(Unary):
+    """y = -x      ∂L/∂x = -g"""
+
+    schema_v1 = OpSchema("negative", amp_policy=AmpPolicy.PROMOTE)
+    involution = True
+
+    @classmethod
+    def check_dtype(cls, dtype: DType) -> None:
+        if dtype is bool_:
+            raise DTypeError("negative has no meaning for booleans", hint="logical_not")
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.negative(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [-grad_out]
+
+
+@register
+class AbsBackward(Unary):
+    """y = |x|      ∂L/∂x = g sign(x), 0 at 0; for complex x, ∂L/∂x = g conj(x)/|x|"""
+
+    schema_v1 = OpSchema("abs", amp_policy=AmpPolicy.PROMOTE)
+    kSavesInput = True
+    idempotent = True
+
+    @classmethod
+    def result_dtype(cls, dtype: DType) -> DType:
+        return to_real(dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.abs(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        if self.x.dtype.is_complex:
+            return [grad_out.astype(self.x.dtype) * ConjBackward.of(SignBackward.of(self.x))]
+        return [grad_out * SignBackward.of(self.x)]
+
+
+@register
+class SignBackward(Unary):
+    """y = -1, 0 or 1 by the sign of x; NaN for NaN; x/|x| for complex x."""
+
+    schema_v1 = OpSchema("sign")
+    idempotent = True
+    zero_gradient = "sign is a step function"
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.sign(x) if np.asarray(x).dtype != np.bool_ else x
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [ZERO]
+
+
+@register
+class ConjBackward(Unary):
+    """y = conj(x)      ∂L/∂x = conj(g)"""
+
+    schema_v1 = OpSchema("conj")
+    involution = True
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.conj(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [ConjBackward.of(grad_out) if grad_out.dtype.is_complex else grad_out]
+
+
+@register
+class FloorDivideBackward(Binary):
+    """z = floor(x / y), rounding toward -∞; 0 for integer division by 0."""
+
+    schema_v1 = OpSchema("floor_divide", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    zero_gradient = "floor division is a step function"
+
+    @classmethod
+    def check_dtype(cls, dtype: DType) -> None:
+        _ordered("floor_divide", dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        if np.asarray(x).dtype.kind in "iu":
+            safe = np.where(y == 0, np.ones_like(y), y)
+            return np.where(y == 0, np.zeros_like(x), np.floor_divide(x, safe))
+        return np.floor_divide(x, y)
+
+
+@register
+class RemainderBackward(Binary):
+    """z = x - floor(x / y) y, with the sign of y; 0 for integer ``% 0``      ∂L/∂x = g, ∂L/∂y = -g floor(x / y)"""
+
+    schema_v1 = OpSchema("remainder", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    kSavesInput = True
+
+    @classmethod
+    def check_dtype(cls, dtype: DType) -> None:
+        _ordered("remainder", dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        if np.asarray(x).dtype.kind in "iu":
+            safe = np.where(y == 0, np.ones_like(y), y)
+            return np.where(y == 0, np.zeros_like(x), np.remainder(x, safe))
+        return np.remainder(x, y)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        x, y = self.inputs
+        return [grad_out, -MaskedMulBackward.of(grad_out, FloorDivideBackward.of(x, y))]
+
+
+class _Extremum(Binary):
+    """Base of maximum and minimum: NaN wins; at a tie both operands get half the gradient, unless one is a constant:
+    then the constant takes all of it and the other gets 0 (so relu, clip and minimum(maximum()) agree at bounds)."""
+
+    kSavesInput = True
+    commutative = True
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        x, y = self.inputs
+        zero = grad_out.full(0.0)
+        ahead_x, ahead_y = self.ahead(x, y), self.ahead(y, x)
+        if _is_constant(x) or _is_constant(y):
+            return [WhereBackward.of(ahead_x, grad_out, zero), WhereBackward.of(ahead_y, grad_out, zero)]
+        half = WhereBackward.of(x == y, grad_out * 0.5, zero)
+        return [WhereBackward.of(ahead_x, grad_out, half), WhereBackward.of(ahead_y, grad_out, half)]
+
+    @staticmethod
+    def ahead(x: Var, y: Var) -> Var:
+        """Where x alone is the result. NaN is ahead of everything, of another NaN as well."""
+        raise TypeError("ahead is missing")
+
+    @classmethod
+    def check_dtype(cls, dtype: DType) -> None:
+        _ordered(cls.schema_v1.name, dtype)
+
+
+@register
+class MaximumBackward(_Extremum):
+    """z = max(x, y)      ∂L/∂x = g [x > y] + g/2 [x = y]"""
+
+    schema_v1 = OpSchema("maximum", amp_policy=AmpPolicy.PROMOTE, arity=2)
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.maximum(x, y)
+
+    @staticmethod
+    def ahead(x: Var, y: Var) -> Var:
+        return (x > y) | (x != x)
+
+
+@register
+class MinimumBackward(_Extremum):
+    """z = min(x, y)      ∂L/∂x = g [x < y] + g/2 [x = y]"""
+
+    schema_v1 = OpSchema("minimum", amp_policy=AmpPolicy.PROMOTE, arity=2)
+
+    @classmethod
+    def evaluate(cls, x: Any, y: Any) -> Any:
+        return np.minimum(x, y)
+
+    @staticmethod
+    def ahead(x: Var, y: Var) -> Var:
+        return (x < y) | (x != x)
+
+
+@register
+class WhereBackward(Elementwise):
+    """z = x where condition holds, else y      ∂L/∂x = g where condition, else 0; ∂L/∂y = 0 where condition, else g"""
+
+    schema_v1 = OpSchema("where", arity=3)
+    kSavesInput = ("condition",)
+
+    @classmethod
+    def shared_operands(cls, count: int) -> tuple[int, ...]:
+        return (1, 2)
+
+    @classmethod
+    def infer(cls, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:  # type: ignore[override]
+        if condition.dtype is not bool_:
+            raise DTypeError(f"the condition of where is boolean, not {condition}", hint="where(condition != 0, x, y)")
+        return super().infer(condition, x, y)
+
+    @classmethod
+    def evaluate(cls, condition: Any, x: Any, y: Any) -> Any:
+        return np.where(condition, x, y)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        condition = self.x
+        zero = grad_out.full(0)
+        return [ZERO, WhereBackward.of(condition, grad_out, zero), WhereBackward.of(condition, zero, grad_out)]
+
+
+def _ordered(name: str, dtype: DType) -> None:
+    if dtype.is_complex:
+        raise DTypeError(f"{name} has no meaning for {dtype.name}: complex numbers are not ordered")
+
+
+def _is_constant(value: Var) -> bool:
+    node = value.node
+    while node.name in ("broadcast_to", "cast"):
+        node = node.operands[0]
+    return node.name == "constant"

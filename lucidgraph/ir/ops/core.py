@@ -1,0 +1,184 @@
+"""What every program is made of: constants, captured arrays, results, casts, and marks that passes read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import DType, bool_
+from ...errors import VerifyError
+from ..builder import Var
+from ..graph import CapturedArray
+from ..op import ZERO, Gradient, Op, register
+from ..schema import AmpPolicy, OpSchema
+from ..types import TensorType
+
+
+class _Leaf(Op):
+    """A node without operands; its type is stated by who makes it."""
+
+    @classmethod
+    def infer(cls, **attrs: Any) -> TensorType:
+        raise VerifyError(f"the type of {cls.schema_v1.name} is stated, not inferred")
+
+    @classmethod
+    def evaluate(cls, **attrs: Any) -> Any:
+        raise VerifyError(f"{cls.schema_v1.name} has no value of its own")
+
+
+@register
+class Input(_Leaf):
+    """An argument of the graph."""
+
+    schema_v1 = OpSchema("input", arity=0, internal=True)
+    zero_gradient = "it has no operands"
+
+
+@register
+class Constant(_Leaf):
+    """A scalar known exactly: Python's number, rounded to the node's dtype once."""
+
+    schema_v1 = OpSchema("constant", arity=0, internal=True)
+    bare = "value"
+    zero_gradient = "it has no operands"
+
+
+@register
+class Captured(_Leaf):
+    """An array the program took from its surroundings; only its type is part of the program."""
+
+    schema_v1 = OpSchema("captured", arity=0, internal=True)
+    bare = "value"
+    zero_gradient = "it has no operands"
+    captures = True
+
+    @staticmethod
+    def array(value: CapturedArray) -> Any:
+        """The array, or :class:`VerifyError` where the graph was read from text and not bound."""
+        if value.array is None:
+            raise VerifyError("a captured array is unbound", hint="graph.bind(arrays) after Graph.parse")
+        return value.array
+
+
+@register
+class Result(Op):
+    """One result of a node that has several."""
+
+    schema_v1 = OpSchema("result", internal=True)
+    bare = "index"
+    not_differentiable = "its node's gradient is taken as a whole"
+
+    @classmethod
+    def result_types(cls, types: Any, attrs: Any) -> tuple[TensorType, ...]:
+        raise VerifyError("the type of a result is stated by its node")
+
+    @classmethod
+    def infer(cls, x: TensorType, *, index: int) -> TensorType:
+        raise VerifyError("the type of a result is stated by its node")
+
+    @classmethod
+    def evaluate(cls, x: Any, *, index: int) -> Any:
+        return x[index]
+
+
+@register
+class CastBackward(Op):
+    """y = x in another dtype      ∂L/∂x = ∂L/∂y in x's dtype
+
+    Floats become integers by truncation; complex numbers lose their imaginary part.
+    """
+
+    schema_v1 = OpSchema("cast")
+    bare = "dtype"
+    elementwise = True
+    takes_wide_gradient = True
+
+    @classmethod
+    def infer(cls, x: TensorType, *, dtype: DType) -> TensorType:
+        return TensorType(x.shape, dtype)
+
+    @classmethod
+    def promoted(cls, types: Any, attrs: Any, policy: Any) -> tuple[DType, ...]:
+        return tuple(t.dtype for t in types)
+
+    @classmethod
+    def recorded(cls, types: Any, attrs: Any, policy: Any) -> tuple[TensorType, ...]:
+        return (TensorType(types[0].shape, attrs["dtype"]),)
+
+    @classmethod
+    def evaluate(cls, x: Any, *, dtype: DType) -> Any:
+        if np.iscomplexobj(x) and not dtype.is_complex:
+            x = x != 0 if dtype.is_bool else x.real
+        if dtype.is_bool:
+            return x != 0
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.asarray(x).astype(dtype.numpy)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        if not (self.x.dtype.is_inexact and self.y.dtype.is_inexact):
+            return [ZERO]
+        return [grad_out.astype(self.x.dtype)]
+
+
+@register
+class StopGradientBackward(Op):
+    """y = x      ∂L/∂x = 0"""
+
+    schema_v1 = OpSchema("stop_gradient")
+    zero_gradient = "stop_gradient says so"
+    elementwise = True
+    idempotent = True
+    moves_data = True
+
+    @classmethod
+    def infer(cls, x: TensorType) -> TensorType:
+        return TensorType(x.shape, x.dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return x
+
+
+@register
+class PrimalBackward(Op):
+    """y = x      ∂L/∂x = ∂L/∂y        Marks the value that a gradient is taken with respect to."""
+
+    schema_v1 = OpSchema("primal", internal=True)
+    elementwise = True
+    idempotent = True
+    moves_data = True
+
+    @classmethod
+    def infer(cls, x: TensorType) -> TensorType:
+        return x
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return x
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [grad_out]
+
+
+@register
+class DebugPrint(Op):
+    """Print ``format`` with the operands' values when the program runs. Its result is an empty boolean array."""
+
+    schema_v1 = OpSchema("debug_print", amp_policy=AmpPolicy.KEEP_INPUT, arity=None)
+    zero_gradient = "it only prints"
+    effect = True
+
+    @classmethod
+    def shared_operands(cls, count: int) -> tuple[int, ...]:
+        return ()
+
+    @classmethod
+    def infer(cls, *values: TensorType, format: str) -> TensorType:
+        return TensorType((0,), bool_)
+
+    @classmethod
+    def evaluate(cls, *values: Any, format: str) -> Any:
+        print(format.format(*values), flush=True)
+        return np.zeros((0,), np.bool_)
+

@@ -1,0 +1,501 @@
+"""The deferred array.
+
+Outside a trace a :class:`Tensor` is a node whose value is computed when it is needed; inside one it is a tracer.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from .. import dtypes, sources
+from ..config import config
+from ..dtypes import DType, as_dtype
+from ..errors import ConcretizationError, DTypeError, LeakedTracerError, LucidGraphError, ShapeError
+from ..ir import CapturedArray, Graph, Node, Op, TensorType, topological
+from ..ir.op import get
+from ..ir.ops.core import Captured, CastBackward
+from ..ir.types import Shape
+from .recording import STATE, StaticNeeded, Trace, captured_node, constant_node, current_trace, record, scalar_node
+
+HOOKS: Final[dict[str, Callable[..., Any]]] = {}
+"""Filled by ``wiring``: ``evaluate(graph, arrays) -> arrays``, ``to_numpy(buffer)``, ``to_mlx(buffer)``."""
+
+_SCALARS = (bool, int, float, complex)
+
+
+def is_mlx(value: object) -> bool:
+    """Whether a value is an MLX array, without importing MLX."""
+    kind = type(value)
+    return kind.__module__ == "mlx.core" and kind.__name__ == "array"
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is an array of ours, NumPy's (scalars included) or MLX's."""
+    return isinstance(value, Tensor | np.ndarray | np.generic) or is_mlx(value)
+
+
+def array_type(value: Any) -> TensorType:
+    """The type of a NumPy or MLX array. Raises :class:`DTypeError` for dtypes that do not compute."""
+    if is_mlx(value):
+        return TensorType(tuple(value.shape), as_dtype(value.dtype))
+    try:
+        return TensorType(value.shape, as_dtype(value.dtype))
+    except DTypeError:
+        raise DTypeError(
+            f"arrays of dtype {value.dtype} do not compute", hint="numeric and boolean arrays do; convert before the call"
+        ) from None
+
+
+# -- deferred values
+
+_values: weakref.WeakKeyDictionary[Node, Any] = weakref.WeakKeyDictionary()
+"""What nodes outside traces have been computed to."""
+_pending: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+"""Tensors that have no value yet: computed along when one of them is."""
+
+
+def _value_of(node: Node) -> Any:
+    """The array of a node that has one, or None."""
+    if node.op is Captured:
+        return Captured.array(node.attrs["value"])
+    return _values.get(node)
+
+
+def _has_value(node: Node) -> bool:
+    return node.op is Captured or node in _values
+
+
+def evaluate(tensors: Sequence[Tensor]) -> None:
+    """Compute the values of deferred tensors, all that are alive and on the way included."""
+    wanted = [t._node for t in tensors if not _has_value(t._node)]
+    if not wanted:
+        return
+    order = topological(wanted, stop=_has_value)
+    inside = set(order)
+    alive = [t for t in list(_pending.values()) if t._node in inside]
+    outputs = list(dict.fromkeys([*wanted, *(t._node for t in alive if not _has_value(t._node))]))
+    leaves = [node for node in order if _has_value(node)]
+    # Fresh inputs in place of the values, so that a cached program holds no array.
+    new: dict[Node, Node] = {}
+    inputs = []
+    for node in leaves:
+        new[node] = Node(get("input"), (), {}, node.types)
+        inputs.append(new[node])
+    nodes = []
+    for node in order:
+        if node not in new:
+            new[node] = node.replace(operands=tuple(new[o] for o in node.operands))
+            nodes.append(new[node])
+    graph = Graph(inputs, nodes, [new[n] for n in outputs], "recorded")
+    results = HOOKS["evaluate"](graph, [_value_of(n) for n in leaves])
+    for node, value in zip(outputs, results, strict=True):
+        _values[node] = value
+    for t in alive:
+        _pending.pop(id(t), None)
+        if not STATE.tapes:
+            t._settle()
+
+
+@final
+class Tensor:
+    """An array whose operations are recorded; made by :func:`asarray` and by operations.
+
+    >>> import lucidgraph as lg
+    >>> (lg.asarray([1.0, 2.0]) * 3).tolist()
+    [3.0, 6.0]
+    """
+
+    __slots__ = ("__weakref__", "_node", "_trace")
+    __array_priority__ = 1000
+
+    _node: Node
+    _trace: Trace | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise TypeError("a Tensor is made by lucidgraph.asarray, or by an operation")
+
+    @staticmethod
+    def of_node(node: Node) -> Tensor:
+        """The tensor of a node recorded just now."""
+        tensor = object.__new__(Tensor)
+        tensor._node = node
+        tensor._trace = current_trace()
+        if tensor._trace is None and node.op is not Captured:
+            _pending[id(tensor)] = tensor
+            if len(_pending) > config.deferred_limit:
+                evaluate([tensor])
+        return tensor
+
+    @staticmethod
+    def of_value(array: Any, t: TensorType) -> Tensor:
+        """A tensor that has its value, outside any trace."""
+        tensor = object.__new__(Tensor)
+        tensor._node = Node(Captured, (), {"value": CapturedArray(array)}, (t,))
+        tensor._trace = None
+        return tensor
+
+    def _settle(self) -> None:
+        """Forget how the value came about."""
+        value = _values.get(self._node)
+        if value is not None and self._node.op is not Captured:
+            t = self._node.type
+            self._node = Node(Captured, (), {"value": CapturedArray(value)}, (TensorType(t.shape, t.user_dtype),))
+
+    # -- what is known
+
+    @property
+    def shape(self) -> Shape:
+        return self._node.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self._node.type.user_dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._node.shape)
+
+    @property
+    def size(self) -> int:
+        return self._node.type.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    # -- the value
+
+    def _concrete(self, wanted_by: str) -> Any:
+        """The array; an error that names the user's line while tracing."""
+        if self._trace is not None:
+            if not self._trace.open:
+                raise leaked(self)
+            scalars = self._lifted_scalars()
+            if scalars:
+                raise StaticNeeded([self._trace.inputs.index(node) for node in scalars])
+            made = f", made at {self._node.source}" if self._node.source else ""
+            raise ConcretizationError(
+                f"{wanted_by} needs the value of a {self._node.type} from {self._node.name}{made}, while "
+                f"{self._trace.name} is being traced and no value exists",
+                hint="lucidgraph.where or lucidgraph.cond for a choice, lucidgraph.debug_print to look at it, "
+                "static_argnames for an argument that shapes the program",
+            )
+        if not _has_value(self._node):
+            evaluate([self])
+        return _value_of(self._node)
+
+    def _lifted_scalars(self) -> list[Node]:
+        """The lifted Python scalars this value is made of, or nothing where arrays are involved as well."""
+        found = []
+        assert self._trace is not None
+        for node in topological([self._node]):
+            if not node.operands and node.name != "constant":
+                if not (node.type.weak and node in self._trace.inputs):
+                    return []
+                found.append(node)
+        return found
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The value as a NumPy array."""
+        array: np.ndarray[Any, Any] = HOOKS["to_numpy"](self._concrete("numpy()"))
+        return array.astype(self.dtype.numpy, copy=False)
+
+    def mlx(self) -> Any:
+        """The value as an MLX array."""
+        return HOOKS["to_mlx"](self._concrete("mlx()"), self.dtype)
+
+    def item(self) -> bool | int | float | complex:
+        """The one element as a Python number."""
+        array = HOOKS["to_numpy"](self._concrete("item()"))
+        if array.size != 1:
+            raise ShapeError(f"item() needs one element, this tensor has shape {self.shape}")
+        value: bool | int | float | complex = array.reshape(()).astype(_python_width(self.dtype)).item()
+        return value
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python numbers."""
+        array = HOOKS["to_numpy"](self._concrete("tolist()"))
+        return array.astype(_python_width(self.dtype), copy=False).tolist()
+
+    def _scalar(self, wanted_by: str) -> Any:
+        array = HOOKS["to_numpy"](self._concrete(wanted_by))
+        if array.size != 1:
+            raise ShapeError(f"{wanted_by} needs one element, this tensor has shape {self.shape}")
+        return array.reshape(()).astype(_python_width(self.dtype)).item()
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __index__(self) -> int:
+        if self.dtype.is_inexact or self.dtype.is_bool:
+            raise DTypeError(f"only integers index, this is {self._node.type}")
+        return int(self._scalar("an index"))
+
+    def __repr__(self) -> str:
+        if self._trace is not None:
+            where = f" at {self._node.source}" if self._node.source else ""
+            return f"<traced {self._node.type} {self._node.name}{where}>"
+        body = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+        return f"Tensor({body}, dtype={self.dtype.name})"
+
+    def __str__(self) -> str:
+        return str(HOOKS["to_numpy"](self._concrete("str()")))
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        return format(self._scalar("format()"), spec)
+
+    def __iter__(self) -> Any:
+        if not self.shape:
+            raise DTypeError("a 0-d tensor cannot be iterated")
+        if self._trace is not None:
+            self._concrete("iteration")
+        return (self[k] for k in range(self.shape[0]))  # type: ignore[index]
+
+    def __reduce__(self) -> Any:
+        return (asarray, (self.numpy(),))
+
+    def __copy__(self) -> Tensor:
+        return copy_of(self)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return copy_of(self)
+
+    __hash__ = object.__hash__
+
+    # -- operators
+
+    def __add__(self, other: Any) -> Any:
+        return _operator("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _operator("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _operator("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _operator("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _operator("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _operator("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _operator("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _operator("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _operator("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _operator("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _operator("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _operator("remainder", other, self)
+
+    def __neg__(self) -> Any:
+        return apply(get("negative"), self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return apply(get("abs"), self)
+
+
+def _operator(name: str, a: Any, b: Any) -> Any:
+    if not (_is_operand(a) and _is_operand(b)):
+        return NotImplemented
+    return apply(get(name), a, b)
+
+
+def _is_operand(value: object) -> bool:
+    return type(value) in _SCALARS or is_array(value)
+
+
+def _python_width(dtype: DType) -> Any:
+    return np.float64 if dtype.is_floating else dtype.numpy
+
+
+def leaked(tensor: Tensor) -> LeakedTracerError:
+    assert tensor._trace is not None
+    made = f" at {tensor._node.source}" if tensor._node.source else ""
+    return LeakedTracerError(
+        f"a {tensor._node.type} made{made} while tracing {tensor._trace.name} is used after that trace ended",
+        hint="return it from the function instead of storing it",
+    )
+
+
+def node_of(value: Any) -> Node:
+    """The node of an operand, in the trace that records now. Arrays from outside are captured."""
+    if type(value) in _SCALARS:
+        return scalar_node(value)
+    trace = current_trace()
+    if isinstance(value, Tensor):
+        if value._trace is trace:
+            return value._node
+        if value._trace is None:
+            return _captured(value, value._concrete("capture"), value._node.type, trace)
+        if not value._trace.open:
+            raise leaked(value)
+        raise ConcretizationError(
+            f"a {value._node.type} of {value._trace.name}, which is being traced, is used inside another trace",
+            hint="pass it as an argument",
+        )
+    if is_mlx(value):
+        return _captured(value, value, array_type(value), trace)
+    if isinstance(value, np.ndarray | np.generic):
+        return _captured(value, value, array_type(value), trace)
+    if isinstance(value, list | tuple):
+        return node_of(asarray(value))
+    raise DTypeError(f"{type(value).__name__} is no array: {value!r:.80}", hint="lucidgraph.asarray(value)")
+
+
+def _captured(source: Any, array: Any, t: TensorType, trace: Trace | None) -> Node:
+    """A captured array: NumPy's copied, so that later writes do not show; once per trace while it is unchanged."""
+    native = TensorType(t.shape, t.user_dtype)
+    if trace is not None:
+        known = trace.arrays.get(id(source))
+        if known is not None and (not isinstance(source, np.ndarray) or _same_bits(source, known[1])):
+            return known[1]
+    if isinstance(array, np.ndarray | np.generic) and not isinstance(source, Tensor):
+        array = np.array(array, dtype=native.dtype.numpy, order="C")
+    node = captured_node(CapturedArray(array), native)
+    if trace is not None:
+        trace.arrays[id(source)] = (source, node)
+    return node
+
+
+def _same_bits(source: np.ndarray[Any, Any], node: Node) -> bool:
+    copy = Captured.array(node.attrs["value"])
+    return bool(np.array_equal(source, copy, equal_nan=source.dtype.kind in "fc"))
+
+
+def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
+    """Record one op over tensors, arrays and Python numbers."""
+    return Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
+
+
+def asarray(value: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of an array, a Python number or nested lists of numbers.
+
+    Python floats become float32, integers int64, unless ``dtype`` says otherwise; NumPy's and MLX's dtypes are kept.
+    A NumPy array is copied. ``copy=False`` raises ``ValueError`` where a copy is needed.
+
+    Raises :class:`DTypeError` for object, structured and datetime arrays, :class:`ShapeError` for ragged lists,
+    ``OverflowError`` for integers that do not fit.
+
+    >>> asarray([[1, 2], [3, 4]]).dtype
+    lucidgraph.int64
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(value, Tensor):
+        if copy:
+            value = copy_of(value)
+        return value if wanted is None or wanted is value.dtype else apply(CastBackward, value, dtype=wanted)
+    if is_mlx(value):
+        tensor = Tensor.of_node(node_of(value)) if current_trace() else Tensor.of_value(value, array_type(value))
+        return tensor if wanted is None or wanted is tensor.dtype else apply(CastBackward, tensor, dtype=wanted)
+    if copy is False:
+        raise ValueError("asarray(copy=False) of a value that is not a Tensor: its elements must be copied")
+    array = _numpy_from(value, wanted)
+    t = array_type(array)
+    if current_trace() is not None:
+        if type(value) in _SCALARS:
+            return Tensor.of_node(constant_node(value, t))
+        return Tensor.of_node(captured_node(CapturedArray(array), t))
+    return Tensor.of_value(array, t)
+
+
+def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
+    """A fresh native NumPy array of a value, in the dtype wanted or the default one."""
+    if isinstance(value, np.ndarray | np.generic):
+        t = array_type(value)
+        with np.errstate(all="ignore"):
+            return np.array(value, dtype=(wanted or t.dtype).numpy, order="C")
+    if type(value) in _SCALARS or isinstance(value, list | tuple):
+        if _holds_tensor(value):
+            raise DTypeError("a list of tensors is no array", hint="lucidgraph.stack(list)")
+        try:
+            array = np.array(value)
+        except ValueError as error:
+            raise ShapeError(f"nested lists of unequal lengths: {value!r:.80}") from error
+        if array.dtype == object and not _is_big_integer(value):
+            raise DTypeError(f"objects do not compute: {value!r:.80}")
+        holds_numpy = _holds_numpy(value)
+        natural = None if holds_numpy else {"f": dtypes.DEFAULT_FLOAT, "c": dtypes.DEFAULT_COMPLEX}.get(array.dtype.kind)
+        if array.size == 0 and not holds_numpy and type(value) is not bool:
+            natural = dtypes.DEFAULT_FLOAT
+        target = wanted or natural or as_dtype(array.dtype)
+        if target.is_integer and array.dtype.kind in "iuO":
+            return np.array(value, dtype=target.numpy)  # OverflowError where it does not fit
+        with np.errstate(all="ignore"):
+            return array.astype(target.numpy)
+    array = np.asarray(value)
+    if array.dtype != object:
+        return _numpy_from(array, wanted)
+    raise DTypeError(f"{type(value).__name__} is no array: {value!r:.80}")
+
+
+def _holds_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(_holds_tensor(v) for v in value))
+
+
+def _holds_numpy(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) or (
+        isinstance(value, list | tuple) and any(_holds_numpy(v) for v in value)
+    )
+
+
+def _is_big_integer(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, list | tuple) and all(_is_big_integer(v) for v in value))
+
+
+def copy_of(tensor: Tensor) -> Tensor:
+    """Another tensor object of the same value: writes to one leave the other alone."""
+    twin = object.__new__(Tensor)
+    twin._node, twin._trace = tensor._node, tensor._trace
+    if twin._trace is None and not _has_value(twin._node):
+        _pending[id(twin)] = twin
+    return twin
+
+
+__all__ = [
+    "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "copy_of", "evaluate", "is_array", "is_mlx",
+    "leaked", "node_of", "sources",
+]  # fmt: skip

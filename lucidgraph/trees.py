@@ -1,0 +1,71 @@
+"""Nested containers of arrays: dict, list, tuple, namedtuple, dataclass, None, and what optree knows.
+
+Dictionaries are taken in key order, so ``{'b': 1, 'a': 2}`` and ``{'a': 2, 'b': 1}`` have one structure. A dataclass is
+registered when first seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+
+_NAMESPACE = "lucidgraph"
+_registered: set[type] = set()
+_lock = threading.Lock()
+
+TreeDef = optree.PyTreeSpec
+
+
+def _register_dataclass(cls: type) -> None:
+    with _lock:
+        if cls in _registered:
+            return
+        names = tuple(f.name for f in dataclasses.fields(cls))
+
+        def split(value: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
+            return tuple(getattr(value, name) for name in names), None, names
+
+        def join(_: None, children: Sequence[Any]) -> Any:
+            value = object.__new__(cls)
+            for name, child in zip(names, children, strict=True):
+                object.__setattr__(value, name, child)
+            return value
+
+        optree.register_pytree_node(cls, split, join, namespace=_NAMESPACE)
+        _registered.add(cls)
+
+
+def _unseen_dataclass(value: Any) -> bool:
+    cls = type(value)
+    if cls not in _registered and dataclasses.is_dataclass(cls):
+        _register_dataclass(cls)
+        return True
+    return False
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+    """The leaves, and the structure that :func:`unflatten` puts them back into."""
+    while True:
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
+        # A list, not a generator: every new dataclass among the leaves is registered before the next attempt.
+        if not any([_unseen_dataclass(leaf) for leaf in leaves]):
+            return leaves, spec
+
+
+def unflatten(spec: TreeDef, leaves: Sequence[Any]) -> Any:
+    return optree.tree_unflatten(spec, leaves)
+
+
+def paths(spec: TreeDef) -> list[str]:
+    """A name for each leaf: ``[0]['w']`` as one would write it after the tree's name."""
+    return ["".join(entry.codify("") for entry in accessor) for accessor in spec.accessors()]
+
+
+def map_leaves(fn: Callable[..., Any], tree: Any) -> Any:
+    """The tree with ``fn`` applied to each leaf."""
+    leaves, spec = flatten(tree)
+    return unflatten(spec, [fn(leaf) for leaf in leaves])
