@@ -108,6 +108,12 @@ class Op:
     """f(f(x)) = x, exactly."""
     moves_data: ClassVar[bool] = False
     """Only copies elements: exact in every dtype."""
+    view: ClassVar[bool] = False
+    """The result is the operand's elements under other strides: no work where strides are free."""
+    reduces: ClassVar[bool] = False
+    """Folds the axes named by the attribute ``axis``, and can share a loop with what produces its operand."""
+    partial: ClassVar[str] = ""
+    """The reduction whose results over pieces of an axis this one can finish: sum for mean; empty where none is."""
     effect: ClassVar[bool] = False
     """Must run, and in order, though nothing uses its result."""
     captures: ClassVar[bool] = False

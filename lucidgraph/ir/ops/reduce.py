@@ -38,6 +38,7 @@ class Reduction(Op):
     """Folds some axes into one value each."""
 
     flops_per_element = 1
+    reduces = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> TensorType:
@@ -104,6 +105,7 @@ class SumBackward(Reduction):
     """
 
     schema_v1 = OpSchema("sum", version=1, amp_policy=AmpPolicy.PROMOTE, accumulate=Accumulate.WIDE)
+    partial = "sum"
     kSavesInput = False
     kSavesOutput = False
 
@@ -128,6 +130,7 @@ class MeanBackward(Reduction):
     """
 
     schema_v1 = OpSchema("mean", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    partial = "sum"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -150,6 +153,7 @@ class ProdBackward(Reduction):
     """
 
     schema_v1 = OpSchema("prod", amp_policy=AmpPolicy.PROMOTE, accumulate=Accumulate.WIDE)
+    partial = "prod"
     kSavesInput = True
 
     @staticmethod
@@ -239,6 +243,7 @@ class MaxBackward(_Extreme):
     """y = max_{i ∈ axes} x_i      ∂L/∂x_i = g / (number of ties) where x_i is the maximum, else 0"""
 
     schema_v1 = OpSchema("max")
+    partial = "max"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -254,6 +259,7 @@ class MinBackward(_Extreme):
     """y = min_{i ∈ axes} x_i      ∂L/∂x_i = g / (number of ties) where x_i is the minimum, else 0"""
 
     schema_v1 = OpSchema("min")
+    partial = "min"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -282,6 +288,7 @@ class AnyReduce(_Truth):
     """y = ⋁_{i ∈ axes} x_i; an empty reduction is False."""
 
     schema_v1 = OpSchema("any")
+    partial = "any"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -297,6 +304,7 @@ class AllReduce(_Truth):
     """y = ⋀_{i ∈ axes} x_i; an empty reduction is True."""
 
     schema_v1 = OpSchema("all")
+    partial = "all"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
