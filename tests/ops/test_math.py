@@ -289,7 +289,8 @@ def test_atan2():
     expected = [[math.atan2(a, b) for b in x.tolist()] for a in y[:, 0].tolist()]
     check(lm.atan2, y, x, expected=np.array(expected), dtype=np.float32)
     signs = [np.array([0.0, -0.0, 0.0, INF], np.float32), np.array([-1.0, -1.0, 0.0, INF], np.float32)]
-    check(lm.atan2, *signs, expected=np.array([math.atan2(a, b) for a, b in zip(*(s.tolist() for s in signs), strict=True)]))
+    expected = [math.atan2(a, b) for a, b in zip(*(s.tolist() for s in signs), strict=True)]
+    check(lm.atan2, *signs, expected=np.array(expected))
     check_gradient(lm.atan2, np.array([[1.0], [-2.0]]), np.array([0.5, -1.0, 3.0]))
     np.testing.assert_array_equal(gradient(lm.atan2, np.array(0.0), np.array(0.0)), [0.0, 0.0])
     # Squares of these leave the range of a double.
