@@ -275,7 +275,8 @@ class Op:
     def operand_names(cls) -> tuple[str, ...]:
         """The names of the operands, from ``infer``'s signature; a variadic op has one name."""
         parameters = inspect.signature(cls.infer).parameters.values()
-        return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+        attributes = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return tuple(p.name for p in parameters if p.kind not in attributes)
 
     @classmethod
     def missing_duties(cls) -> list[str]:
@@ -384,6 +385,15 @@ class Composite(Op):
     def missing_duties(cls) -> list[str]:
         missing = [] if "schema_v1" in vars(cls) else ["schema_v1"]
         return missing if cls.expand is not Composite.expand else [*missing, "expand"]
+
+
+class ElementwiseComposite(Composite, Elementwise):
+    """A composite whose result element depends on the operands' elements at the same place."""
+
+    @classmethod
+    def infer(cls, *types: TensorType, **attrs: Any) -> TensorType:
+        t = cls.check(types)
+        return TensorType(t.shape, cls.result_dtype(t.dtype))
 
 
 def widest_weak(kind: str) -> DType:

@@ -50,7 +50,7 @@ class SubBackward(Binary):
 
 @register
 class MulBackward(Binary):
-    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x"""
+    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x, and 0 where g is 0 though the other factor be infinite"""
 
     schema_v1 = OpSchema("multiply", amp_policy=AmpPolicy.PROMOTE, arity=2)
     kSavesInput = True
@@ -62,7 +62,7 @@ class MulBackward(Binary):
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         x, y = self.inputs
-        return [grad_out * y, grad_out * x]
+        return [MaskedMulBackward.of(grad_out, y), MaskedMulBackward.of(grad_out, x)]
 
 
 @register
@@ -191,6 +191,59 @@ class ConjBackward(Unary):
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         return [ConjBackward.of(grad_out) if grad_out.dtype.is_complex else grad_out]
+
+
+@register
+class RealBackward(Unary):
+    """y = Re x      ∂L/∂x = g, as a complex number"""
+
+    schema_v1 = OpSchema("real")
+
+    @classmethod
+    def result_dtype(cls, dtype: DType) -> DType:
+        return to_real(dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.real(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [grad_out.astype(self.x.dtype)]
+
+
+@register
+class ImagBackward(Unary):
+    """y = Im x, 0 for real x      ∂L/∂x = -i g"""
+
+    schema_v1 = OpSchema("imag")
+
+    @classmethod
+    def result_dtype(cls, dtype: DType) -> DType:
+        return to_real(dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.imag(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        if not self.x.dtype.is_complex:
+            return [ZERO]
+        return [grad_out.astype(self.x.dtype) * complex(0.0, -1.0)]
+
+
+@register
+class ReciprocalBackward(Unary):
+    """y = 1 / x      ∂L/∂x = -g y²"""
+
+    schema_v1 = OpSchema("reciprocal", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    kSavesOutput = True
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.divide(1, x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [-MaskedMulBackward.of(MaskedMulBackward.of(grad_out, self.y), self.y)]
 
 
 @register
