@@ -22,6 +22,7 @@ from .runtime.cache import Cache
 BACKENDS: Final[dict[str, str]] = {
     "reference": "lucidgraph.runtime.reference",
     "mlx": "lucidgraph.runtime.mlx",
+    "accelerate": "lucidgraph.runtime.accelerate",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
 
@@ -94,7 +95,7 @@ def backends() -> dict[str, str]:
 
 def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | None = None) -> Graph:
     """The graph as the backend gets it. Checks that the backend has the dtypes."""
-    final = run_passes(graph, pipeline(be.takes), observe)
+    final = run_passes(graph, pipeline(be.takes, be.fuses), observe)
     be.require_dtypes(final)
     return final
 

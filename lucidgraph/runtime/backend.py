@@ -36,6 +36,8 @@ class IBackend(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]] = frozenset()
+    fuses: ClassVar[bool] = False
+    """Whether the pipeline makes Kernel nodes for it."""
     dtypes: ClassVar[frozenset[DType]]
 
     @abstractmethod
