@@ -96,7 +96,7 @@ class CompiledFunction:
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What became of the function: its programs and why each was made; for the arguments, if given, whether a
-        call would need another, what every pass does to it, the graph that runs, and the code. Changes nothing."""
+        call would need another, what every pass does to it, the graph that runs, and the code."""
         core, be = self._core, wiring.backend(self._backend)
         call = None
         if args or kwargs:
