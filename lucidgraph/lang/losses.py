@@ -7,15 +7,18 @@ float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from math import log, pi
 from typing import Any
 
 from ..dtypes import float32, result_type
 from ..errors import DTypeError, ShapeError
 from ..ir.op import get
+from .arithmetic import abs, divide, maximum, multiply, negative, subtract, where
 from .axes import one_axis
+from .compare import less_equal
 from .linalg import vector_norm
+from .math import exp, log, logaddexp, pow, square
 from .recording import current_policy
 from .reduce import mean as _mean
 from .reduce import sum as _sum
@@ -38,6 +41,13 @@ def _reduced(loss: Tensor, reduction: str) -> Tensor:
     raise ShapeError(f"there is no reduction {reduction!r}", hint='"none", "mean" or "sum"')
 
 
+def _weighted(loss: Tensor, weights: Any) -> Tensor:
+    weights = asarray(weights)
+    if weights.shape != loss.shape:
+        raise ShapeError(f"weights of a loss of shape {loss.shape} have that shape, not {weights.shape}")
+    return multiply(loss, weights)
+
+
 def _loss(name: str, formula: Callable[..., Tensor], reduction: str, *given: Any, equal: bool = True) -> Tensor:
     """``formula`` of the operands in their common dtype, float32 at least, reduced and rounded once."""
     arrays = [asarray(x) for x in given]
@@ -52,13 +62,14 @@ def _loss(name: str, formula: Callable[..., Tensor], reduction: str, *given: Any
 
 
 def cross_entropy(
-    logits: Any, targets: Any, weights: Any = None, axis: int = -1, label_smoothing: float = 0.0, reduction: str = "none"
-) -> Tensor:
+    logits: Any, targets: Any, weights: Any = None, axis: int = -1, label_smoothing: float = 0.0,
+    reduction: str = "none",
+) -> Tensor:  # fmt: skip
     """log Σ_c exp(x_c) - Σ_c q_c x_c along ``axis`` of the logits, q = (1 - s) p + s/C with s = ``label_smoothing``.
 
     ``targets`` are integer classes, of the logits' shape without ``axis``, or probabilities p of the logits' shape.
-    ``weights`` of the loss's shape multiply it. Raises :class:`ShapeError`, and :class:`DTypeError` for classes that are
-    no integers.
+    ``weights`` of the loss's shape multiply it. Raises :class:`ShapeError`, and :class:`DTypeError` for classes that
+    are no integers.
 
     >>> cross_entropy(asarray([[0.0, 1000.0]]), asarray([1])).tolist()
     [0.0]
@@ -69,10 +80,7 @@ def cross_entropy(
     k = one_axis(axis, logits.ndim, "cross_entropy")
     loss = apply(get("cross_entropy"), logits, targets, axis=k, label_smoothing=float(label_smoothing))
     if weights is not None:
-        weights = asarray(weights)
-        if weights.shape != loss.shape:
-            raise ShapeError(f"weights of a loss of shape {loss.shape} have that shape, not {weights.shape}")
-        loss = loss * weights
+        loss = _weighted(loss, weights)
     return _reduced(loss, reduction)
 
 
@@ -94,15 +102,12 @@ def binary_cross_entropy(
     else:
 
         def formula(p: Tensor, t: Tensor) -> Tensor:
-            held = [apply(get("maximum"), apply(get("log"), v), -100.0) for v in (p, 1.0 - p)]
-            return -(t * held[0] + (1.0 - t) * held[1])
+            yes, no = maximum(log(p), -100.0), maximum(log(1.0 - p), -100.0)
+            return negative(t * yes + (1.0 - t) * no)
 
         loss = _loss("binary_cross_entropy", formula, "none", inputs, targets)
     if weights is not None:
-        weights = asarray(weights)
-        if weights.shape != loss.shape:
-            raise ShapeError(f"weights of a loss of shape {loss.shape} have that shape, not {weights.shape}")
-        loss = loss * weights
+        loss = _weighted(loss, weights)
     return _reduced(loss, reduction)
 
 
@@ -121,7 +126,7 @@ def nll_loss(inputs: Any, targets: Any, axis: int = -1, reduction: str = "none")
     places = apply(get("expand_dims"), targets, axis=(k,))
 
     def formula(x: Tensor) -> Tensor:
-        return -apply(get("squeeze"), apply(get("take_along_axis"), x, places, axis=k), axis=(k,))
+        return negative(apply(get("squeeze"), apply(get("take_along_axis"), x, places, axis=k), axis=(k,)))
 
     return _loss("nll_loss", formula, reduction, inputs)
 
@@ -132,7 +137,7 @@ def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Tensor:
     >>> mse_loss(asarray([1.0, 3.0]), asarray([1.0, 1.0])).item()
     2.0
     """
-    return _loss("mse_loss", lambda x, t: (x - t) * (x - t), reduction, predictions, targets)
+    return _loss("mse_loss", lambda x, t: square(x - t), reduction, predictions, targets)
 
 
 def l1_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Tensor:
@@ -168,8 +173,7 @@ def huber_loss(inputs: Any, targets: Any, delta: float = 1.0, reduction: str = "
 
 def _huber(d: Tensor, delta: float) -> Tensor:
     size = abs(d)
-    inside = apply(get("less_equal"), size, float(delta))
-    return apply(get("where"), inside, 0.5 * d * d, delta * (size - 0.5 * delta))
+    return where(less_equal(size, delta), 0.5 * square(d), delta * (size - 0.5 * delta))
 
 
 def kl_div_loss(inputs: Any, targets: Any, axis: int = -1, reduction: str = "none") -> Tensor:
@@ -180,7 +184,7 @@ def kl_div_loss(inputs: Any, targets: Any, axis: int = -1, reduction: str = "non
     """
 
     def formula(x: Tensor, t: Tensor) -> Tensor:
-        return _sum(apply(get("masked_multiply"), apply(get("exp"), t), t - x), axis=axis)
+        return _sum(apply(get("masked_multiply"), exp(t), t - x), axis=axis)
 
     return _loss("kl_div_loss", formula, reduction, inputs, targets)
 
@@ -191,7 +195,7 @@ def hinge_loss(inputs: Any, targets: Any, reduction: str = "none") -> Tensor:
     >>> hinge_loss(asarray([0.5, 2.0]), asarray([1.0, 1.0])).tolist()
     [0.5, 0.0]
     """
-    return _loss("hinge_loss", lambda x, t: _positive(1.0 - x * t), reduction, inputs, targets)
+    return _loss("hinge_loss", lambda x, t: maximum(1.0 - x * t, 0.0), reduction, inputs, targets)
 
 
 def log_cosh_loss(inputs: Any, targets: Any, reduction: str = "none") -> Tensor:
@@ -202,8 +206,7 @@ def log_cosh_loss(inputs: Any, targets: Any, reduction: str = "none") -> Tensor:
     """
 
     def formula(x: Tensor, t: Tensor) -> Tensor:
-        d = x - t
-        return apply(get("logaddexp"), d, -d) - log(2.0)
+        return subtract(logaddexp(x - t, t - x), math.log(2.0))
 
     return _loss("log_cosh_loss", formula, reduction, inputs, targets)
 
@@ -218,9 +221,8 @@ def gaussian_nll_loss(
     """
 
     def formula(x: Tensor, t: Tensor, v: Tensor) -> Tensor:
-        v = apply(get("maximum"), v, float(eps))
-        loss = 0.5 * (apply(get("log"), v) + (x - t) * (x - t) / v)
-        return loss + 0.5 * log(2 * pi) if full else loss
+        v = maximum(v, eps)
+        return divide(log(v * (2 * math.pi) if full else v) + square(x - t) / v, 2.0)
 
     return _loss("gaussian_nll_loss", formula, reduction, inputs, targets, vars)
 
@@ -234,7 +236,7 @@ def cosine_similarity_loss(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8, r
 
     def formula(a: Tensor, b: Tensor) -> Tensor:
         sizes = vector_norm(a, axis=axis) * vector_norm(b, axis=axis)
-        return _sum(a * b, axis=axis) / apply(get("maximum"), sizes, float(eps))
+        return divide(_sum(a * b, axis=axis), maximum(sizes, eps))
 
     return _loss("cosine_similarity_loss", formula, reduction, x1, x2)
 
@@ -249,7 +251,7 @@ def margin_ranking_loss(
     """
 
     def formula(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-        return _positive(float(margin) - t * (a - b))
+        return maximum(margin - t * (a - b), 0.0)
 
     return _loss("margin_ranking_loss", formula, reduction, inputs1, inputs2, targets)
 
@@ -265,12 +267,7 @@ def triplet_loss(
     """
 
     def formula(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        power = get("pow")
-        near, far = (apply(power, _sum(apply(power, abs(a - v), p), axis=axis) + float(eps), 1.0 / p) for v in (b, c))
-        return _positive(near - far + float(margin))
+        near, far = (pow(_sum(pow(abs(a - v), p), axis=axis) + eps, 1.0 / p) for v in (b, c))
+        return maximum(near - far + margin, 0.0)
 
     return _loss("triplet_loss", formula, reduction, anchors, positives, negatives)
-
-
-def _positive(x: Tensor) -> Tensor:
-    return apply(get("maximum"), x, 0.0)

@@ -1,4 +1,4 @@
-"""What neural networks are made of: softmax, normalisation, linear layers, embeddings. Losses are in ``losses``.
+"""What neural networks are made of: softmax, normalisation, linear layers, embeddings, activations, losses.
 
 Half precision is computed in float32 and rounded once; under autocast the result stays float32.
 """
@@ -10,14 +10,16 @@ from typing import Any
 from ..errors import DTypeError, ShapeError
 from ..ir.op import get
 from . import losses
+from .activation import *  # noqa: F403
+from .activation import __all__ as _activations
 from .axes import many_axes, one_axis
 from .losses import *  # noqa: F403
 from .losses import __all__ as _losses
 from .tensor import Tensor, apply, asarray
 
 __all__ = [
-    "batch_norm", "embedding", "group_norm", "instance_norm", "layer_norm", "linear", "log_softmax", "logsumexp", "losses",
-    "rms_norm", "softmax", *_losses,
+    "batch_norm", "embedding", "group_norm", "instance_norm", "layer_norm", "linear", "log_softmax", "logsumexp",
+    "losses", "rms_norm", "softmax", *_activations, *_losses,
 ]  # fmt: skip
 
 
@@ -146,17 +148,17 @@ def _affine(y: Tensor, weight: Any, bias: Any) -> Tensor:
 
 
 def _of_channels(name: str, x: Tensor, value: Any) -> Tensor:
-    value = asarray(value)
-    if value.shape != x.shape[-1:]:
-        raise ShapeError(f"{name} for {x.shape[-1]} channels has shape {x.shape[-1:]}, not {value.shape}")
-    return value
+    tensor = asarray(value)
+    if tensor.shape != x.shape[-1:]:
+        raise ShapeError(f"{name} for {x.shape[-1]} channels has shape {x.shape[-1:]}, not {tensor.shape}")
+    return tensor
 
 
 def _channels_last(name: str, x: Any, least: int) -> Tensor:
-    x = asarray(x)
-    if x.ndim < least:
-        raise ShapeError(f"{name} takes (batch, …, channels) with {least} axes or more, not shape {x.shape}")
-    return x
+    tensor = asarray(x)
+    if tensor.ndim < least:
+        raise ShapeError(f"{name} takes (batch, …, channels) with {least} axes or more, not shape {tensor.shape}")
+    return tensor
 
 
 def embedding(x: Any, table: Any) -> Tensor:
