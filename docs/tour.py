@@ -23,7 +23,7 @@ from lucidgraph.ir.op import Unary
 
 
 def shows(value: object, expected: str) -> None:
-    """Print ``value``, and insist that it reads as written here. Lines of this file are compared without their number."""
+    """Print ``value``, and insist that it reads as written here, line numbers of this file aside."""
     text = str(value)
     print(textwrap.indent(text, "    "), end="\n\n")
     found, wanted = (re.sub(r"tour\.py:\d+", "tour.py:…", t).strip() for t in (text, textwrap.dedent(expected)))
@@ -145,7 +145,8 @@ shows(lg.trace(lambda x: lg.sum(x), vector).backward(), """
 """)
 # For mean it multiplies by 1/N: one more step, and that is the whole difference.
 mean = lg.trace(lambda x: lg.mean(x), vector).backward()
-shows(" -> ".join(n.name for n in mean.nodes), "mean -> expand_dims -> broadcast_to -> constant -> broadcast_to -> multiply")
+shows(" -> ".join(n.name for n in mean.nodes),
+      "mean -> expand_dims -> broadcast_to -> constant -> broadcast_to -> multiply")  # fmt: skip
 shows(mean.run(vector, np.float32(1))[1], "[0.25 0.25 0.25 0.25]")
 
 # `grad` is the same transform on functions. It nests, because gradients are made of ordinary nodes.
@@ -179,7 +180,8 @@ def wasteful(x: Any) -> Any:
 names = ("promote", "broadcast", "fold", "simplify", "cse", "dce", "expand")
 for k in range(len(names) + 1):
     after = lg.trace(wasteful, vector, passes=names[:k])
-    print(f"    after {names[k - 1] if k else 'record':10} {len(after.nodes):2} nodes: {' '.join(n.name for n in after.nodes)}")
+    words = " ".join(n.name for n in after.nodes)
+    print(f"    after {names[k - 1] if k else 'record':10} {len(after.nodes):2} nodes: {words}")
 print()
 # Each pass takes a graph and returns another; nodes never change. Each result verifies, means the same, and a second
 # run of the same pass changes nothing.

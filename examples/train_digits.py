@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ def init(seed: int) -> Params:
     """Weights of each layer, normal with the variance that keeps relu's signal level."""
     rng = np.random.default_rng(seed)
     return [
-        {"w": lg.asarray(rng.normal(0, np.sqrt(2 / m), (m, n)), dtype=lg.float32), "b": lg.asarray(np.zeros(n, np.float32))}
-        for m, n in zip(SIZES, SIZES[1:], strict=False)
+        {"w": lg.asarray(rng.normal(0, np.sqrt(2 / m), (m, n)), dtype=lg.float32), "b": lg.zeros(n, dtype=lg.float32)}
+        for m, n in pairwise(SIZES)
     ]
 
 

@@ -1,6 +1,7 @@
 """The ops as users see them: their classes by name (``ops.SumBackward``), and the way to add one's own.
 
->>> SumBackward.schema_v1.name, SumBackward.kSavesInput
+>>> from lucidgraph import ops
+>>> ops.SumBackward.schema_v1.name, ops.SumBackward.kSavesInput
 ('sum', False)
 """
 
