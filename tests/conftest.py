@@ -7,7 +7,7 @@ if PROFILE != "full":
     os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
 os.environ.setdefault("LUCIDGRAPH_VERIFY", "1")
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
     "test", deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
