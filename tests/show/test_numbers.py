@@ -93,7 +93,7 @@ def test_residuals_print_as_a_table() -> None:
     assert (found.nbytes, found.own_nbytes) == (96, 48)
 
 
-@pytest.mark.parametrize("name", ["chain", "moves", "choice", "network", "half", "captures"])
+@pytest.mark.parametrize("name", ["chain", "moves", "choice", "network", "half", "captures", "lookup"])
 def test_backward_runs_from_what_is_kept_and_from_nothing_less(name: str) -> None:
     """The gradient's nodes are computed from the kept values, constants and their views alone; each one is needed."""
     graph, args = GRAPHS[name]
