@@ -1,6 +1,9 @@
 """The ops, a chapter a file. Importing this package registers them all."""
 
-from . import arithmetic, compare, core, creation, index, reduce, shape
 from ..op import REGISTRY, get, register
+from . import activation, arithmetic, bitwise, compare, core, creation, index, math, reduce, shape
 
-__all__ = ["REGISTRY", "arithmetic", "compare", "core", "creation", "get", "index", "reduce", "register", "shape"]
+__all__ = [
+    "REGISTRY", "activation", "arithmetic", "bitwise", "compare", "core", "creation", "get", "index", "math", "reduce",
+    "register", "shape",
+]  # fmt: skip
