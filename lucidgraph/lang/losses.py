@@ -65,7 +65,7 @@ def cross_entropy(
     logits: Any, targets: Any, weights: Any = None, axis: int = -1, label_smoothing: float = 0.0,
     reduction: str = "none",
 ) -> Tensor:  # fmt: skip
-    """log Σ_c exp(x_c) - Σ_c q_c x_c along ``axis`` of the logits, q = (1 - s) p + s/C with s = ``label_smoothing``.
+    """-Σ_c q_c log_softmax(logits)_c along ``axis``, q = (1 - s) p + s/C with s = ``label_smoothing``.
 
     ``targets`` are integer classes, of the logits' shape without ``axis``, or probabilities p of the logits' shape.
     ``weights`` of the loss's shape multiply it. Raises :class:`ShapeError`, and :class:`DTypeError` for classes that
@@ -91,7 +91,7 @@ def binary_cross_entropy(
 
     Logarithms of probabilities are held at -100 at least. ``weights`` of the loss's shape multiply it.
 
-    >>> binary_cross_entropy(asarray([100.0, -100.0]), asarray([1.0, 0.0])).item()
+    >>> binary_cross_entropy(asarray([1000.0, -1000.0]), asarray([1.0, 0.0])).item()
     0.0
     """
     inputs, targets = asarray(inputs), asarray(targets)

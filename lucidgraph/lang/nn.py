@@ -72,7 +72,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) 
     """
     x = asarray(x)
     if weight is None and bias is not None:
-        return _affine(layer_norm(x, eps=eps), None, bias)
+        weight = apply(get("broadcast_to"), asarray(1.0, dtype=asarray(bias).dtype), shape=x.shape[-1:])
     affine = [asarray(v) for v in (weight, bias) if v is not None]
     return apply(
         get("layer_norm"), x, *affine, eps=float(eps), has_weight=weight is not None, has_bias=bias is not None
