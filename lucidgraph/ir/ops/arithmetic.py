@@ -19,6 +19,8 @@ class AddBackward(Binary):
     """z = x + y      ∂L/∂x = g, ∂L/∂y = g"""
 
     schema_v1 = OpSchema("add", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    associative = True
+    exactly_rounded = True
     commutative = True
 
     @classmethod
@@ -34,6 +36,7 @@ class SubBackward(Binary):
     """z = x - y      ∂L/∂x = g, ∂L/∂y = -g"""
 
     schema_v1 = OpSchema("subtract", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    exactly_rounded = True
 
     @classmethod
     def check_dtype(cls, dtype: DType) -> None:
@@ -53,6 +56,8 @@ class MulBackward(Binary):
     """z = x y      ∂L/∂x = g y, ∂L/∂y = g x"""
 
     schema_v1 = OpSchema("multiply", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    associative = True
+    exactly_rounded = True
     kSavesInput = True
     commutative = True
 
@@ -73,6 +78,7 @@ class MaskedMulBackward(Binary):
     """
 
     schema_v1 = OpSchema("masked_multiply", amp_policy=AmpPolicy.PROMOTE, arity=2, internal=True)
+    exactly_rounded = True
     kSavesInput = True
 
     @classmethod
@@ -89,6 +95,7 @@ class DivBackward(Binary):
     """z = x / y      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True)
+    exactly_rounded = True
     kSavesInput = ("y",)
     kSavesOutput = True
 
@@ -107,6 +114,7 @@ class MaskedDivBackward(Binary):
     """z = x / y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("masked_divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True, internal=True)
+    exactly_rounded = True
     kSavesInput = ("y",)
     kSavesOutput = True
 
@@ -125,6 +133,7 @@ class NegBackward(Unary):
     """y = -x      ∂L/∂x = -g"""
 
     schema_v1 = OpSchema("negative", amp_policy=AmpPolicy.PROMOTE)
+    exactly_rounded = True
     involution = True
 
     @classmethod
@@ -145,6 +154,8 @@ class AbsBackward(Unary):
     """y = |x|      ∂L/∂x = g sign(x), 0 at 0; for complex x, ∂L/∂x = g conj(x)/|x|"""
 
     schema_v1 = OpSchema("abs", amp_policy=AmpPolicy.PROMOTE)
+    even = True
+    exactly_rounded = True
     kSavesInput = True
     idempotent = True
 
@@ -167,6 +178,7 @@ class SignBackward(Unary):
     """y = -1, 0 or 1 by the sign of x; NaN for NaN; x/|x| for complex x."""
 
     schema_v1 = OpSchema("sign")
+    exactly_rounded = True
     idempotent = True
     zero_gradient = "sign is a step function"
 
@@ -183,6 +195,7 @@ class ConjBackward(Unary):
     """y = conj(x)      ∂L/∂x = conj(g)"""
 
     schema_v1 = OpSchema("conj")
+    exactly_rounded = True
     involution = True
 
     @classmethod
@@ -240,7 +253,8 @@ class _Extremum(Binary):
     then the constant takes all of it and the other gets 0 (so relu, clip and minimum(maximum()) agree at bounds)."""
 
     kSavesInput = True
-    commutative = True
+    idempotent = True
+    # Not commutative to the bit: which of 0.0 and -0.0 wins depends on their order.
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         x, y = self.inputs
@@ -296,6 +310,7 @@ class WhereBackward(Elementwise):
     """z = x where condition holds, else y      ∂L/∂x = g where condition, else 0; ∂L/∂y = 0 where condition, else g"""
 
     schema_v1 = OpSchema("where", arity=3)
+    exactly_rounded = True
     kSavesInput = ("condition",)
 
     @classmethod

@@ -50,6 +50,7 @@ class ReshapeBackward(Movement):
     """y = x in another shape, elements in row-major order      ∂L/∂x = g in x's shape"""
 
     schema_v1 = OpSchema("reshape")
+    keeps_order = True
     bare = "shape"
 
     @classmethod
@@ -71,6 +72,7 @@ class ExpandDimsBackward(Movement):
     """y = x with axes of size 1 at the places ``axis`` of the result      ∂L/∂x = g without them"""
 
     schema_v1 = OpSchema("expand_dims")
+    keeps_order = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes) -> TensorType:
@@ -93,6 +95,7 @@ class SqueezeBackward(Movement):
     """y = x without the axes ``axis``, each of size 1      ∂L/∂x = g with them"""
 
     schema_v1 = OpSchema("squeeze")
+    keeps_order = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes) -> TensorType:
@@ -207,8 +210,12 @@ class PadBackward(Op):
             raise ShapeError(f"pad of {x} by low={low}, high={high}, interior={interior}: widths are not negative")
         if value.ndim or value.dtype is not x.dtype:
             raise ShapeError(f"pad of {x} with {value}: the value is a scalar of the same dtype")
-        widths = zip(x.shape, low, high, interior, strict=True)
-        return TensorType(tuple(a + n + max(n - 1, 0) * i + b for n, a, b, i in widths), x.dtype)
+        return TensorType(cls.padded(x.shape, low, high, interior), x.dtype)
+
+    @staticmethod
+    def padded(shape: Shape, low: Axes, high: Axes, interior: Axes) -> Shape:
+        widths = zip(shape, low, high, interior, strict=True)
+        return tuple(a + n + max(n - 1, 0) * i + b for n, a, b, i in widths)
 
     @classmethod
     def places(cls, shape: Shape, attrs: Any) -> tuple[slice, ...]:
@@ -219,8 +226,7 @@ class PadBackward(Op):
     @classmethod
     def evaluate(cls, x: Any, value: Any, *, low: Axes, high: Axes, interior: Axes) -> Any:
         attrs = {"low": low, "high": high, "interior": interior}
-        t = [TensorType(v.shape, None) for v in (x, value)]  # type: ignore[arg-type]
-        out = np.full(cls.infer(*t, **attrs).shape, value, x.dtype)
+        out = np.full(cls.padded(x.shape, low, high, interior), value, x.dtype)
         out[cls.places(x.shape, attrs)] = x
         return out
 
