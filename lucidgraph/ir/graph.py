@@ -254,9 +254,9 @@ class Graph:
         gradient per input named by position in ``wrt`` (all floating and complex inputs when None)."""
         return HOOKS["backward"](self, wrt)  # type: ignore[no-any-return]
 
-    def residuals(self) -> Any:
-        """What the backward pass keeps alive: a sequence of (value, nbytes, needed_by)."""
-        return HOOKS["residuals"](self)
+    def residuals(self, wrt: Sequence[int] | None = None) -> Any:
+        """What the backward pass keeps alive: a sequence of (value, nbytes, needed_by). ``wrt`` as in :meth:`backward`."""
+        return HOOKS["residuals"](self, wrt)
 
     def cost(self) -> Any:
         """Floating-point operations and bytes moved, per node and in total."""

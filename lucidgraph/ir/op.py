@@ -397,6 +397,15 @@ class Composite(Op):
         return missing if cls.expand is not Composite.expand else [*missing, "expand"]
 
 
+class ElementwiseComposite(Composite, Elementwise):
+    """A composite whose result element depends on the operands' elements at the same place."""
+
+    @classmethod
+    def infer(cls, *types: TensorType, **attrs: Any) -> TensorType:
+        t = cls.check(types)
+        return TensorType(t.shape, cls.result_dtype(t.dtype))
+
+
 def widest_weak(kind: str) -> DType:
     """The dtype in which a weak value of this kind is held."""
     return complex128 if kind == "c" else float64

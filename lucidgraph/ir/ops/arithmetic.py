@@ -207,6 +207,59 @@ class ConjBackward(Unary):
 
 
 @register
+class RealBackward(Unary):
+    """y = Re x      ∂L/∂x = g, as a complex number"""
+
+    schema_v1 = OpSchema("real")
+
+    @classmethod
+    def result_dtype(cls, dtype: DType) -> DType:
+        return to_real(dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.real(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [grad_out.astype(self.x.dtype)]
+
+
+@register
+class ImagBackward(Unary):
+    """y = Im x, 0 for real x      ∂L/∂x = -i g"""
+
+    schema_v1 = OpSchema("imag")
+
+    @classmethod
+    def result_dtype(cls, dtype: DType) -> DType:
+        return to_real(dtype)
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.imag(x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        if not self.x.dtype.is_complex:
+            return [ZERO]
+        return [grad_out.astype(self.x.dtype) * complex(0.0, -1.0)]
+
+
+@register
+class ReciprocalBackward(Unary):
+    """y = 1 / x      ∂L/∂x = -g y²"""
+
+    schema_v1 = OpSchema("reciprocal", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    kSavesOutput = True
+
+    @classmethod
+    def evaluate(cls, x: Any) -> Any:
+        return np.divide(1, x)
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        return [-MaskedMulBackward.of(MaskedMulBackward.of(grad_out, self.y), self.y)]
+
+
+@register
 class FloorDivideBackward(Binary):
     """z = floor(x / y), rounding toward -∞; 0 for integer division by 0."""
 

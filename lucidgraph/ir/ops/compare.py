@@ -107,7 +107,7 @@ class GreaterEqual(_Ordering):
 
 
 class _Kind(Unary):
-    """Base of the tests for NaN and infinity; integers and booleans are neither. Of complex numbers, either part."""
+    """Base of the tests for NaN and infinity, which integers never are. Either part of a complex number counts."""
 
     zero_gradient = "a test is a step function"
     exactly_rounded = True
