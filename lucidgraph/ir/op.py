@@ -112,6 +112,8 @@ class Op:
     """f(f(x)) = x, exactly."""
     even: ClassVar[bool] = False
     """f(-x) = f(x), exactly."""
+    whole: ClassVar[bool] = False
+    """The result is a whole number, and that of a whole number is itself."""
     identity: ClassVar[bool] = False
     """f(x) = x: a mark that passes read."""
     moves_data: ClassVar[bool] = False

@@ -211,6 +211,7 @@ class RealBackward(Unary):
     """y = Re x      ∂L/∂x = g, as a complex number"""
 
     schema_v1 = OpSchema("real")
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -229,6 +230,7 @@ class ImagBackward(Unary):
     """y = Im x, 0 for real x      ∂L/∂x = -i g"""
 
     schema_v1 = OpSchema("imag")
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -249,6 +251,7 @@ class ReciprocalBackward(Unary):
     """y = 1 / x      ∂L/∂x = -g y²"""
 
     schema_v1 = OpSchema("reciprocal", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    exactly_rounded = True
     kSavesOutput = True
 
     @classmethod

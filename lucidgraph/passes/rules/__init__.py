@@ -3,8 +3,10 @@
 from typing import Final
 
 from ..laws import Rule
-from . import arithmetic, compare, core, reduce, shape
+from . import arithmetic, bitwise, compare, core, math, reduce, shape
 
-RULES: Final[tuple[Rule, ...]] = (*core.RULES, *arithmetic.RULES, *compare.RULES, *reduce.RULES, *shape.RULES)
+RULES: Final[tuple[Rule, ...]] = (
+    *core.RULES, *arithmetic.RULES, *compare.RULES, *bitwise.RULES, *math.RULES, *reduce.RULES, *shape.RULES,
+)  # fmt: skip
 
 __all__ = ["RULES"]

@@ -6,7 +6,15 @@ import math
 from typing import Final
 
 from ...ir import Op, Var
-from ...ir.ops.arithmetic import ConjBackward, DivBackward, MaskedDivBackward, MaskedMulBackward, MulBackward
+from ...ir.ops.arithmetic import (
+    ConjBackward,
+    DivBackward,
+    ImagBackward,
+    MaskedDivBackward,
+    MaskedMulBackward,
+    MulBackward,
+    RealBackward,
+)
 from ..laws import Kind, Rule, discrete, integers, law, real, rule, uniform
 
 
@@ -32,9 +40,14 @@ def unmasked_divide(at: Op) -> Var | None:
     return DivBackward.of(x, y) if uniform(x.node) else None
 
 
-@rule("conj(x) = x, x real", on=ConjBackward)
-def conj_of_real(at: Op) -> Var | None:
+@rule("conj(x) = real(x) = x, x real", on=lambda op: op in (ConjBackward, RealBackward))
+def part_of_real(at: Op) -> Var | None:
     return None if at.x.dtype.is_complex else at.x
+
+
+@rule("imag(x) = 0, x real", on=ImagBackward)
+def imaginary_part_of_real(at: Op) -> Var | None:
+    return None if at.x.dtype.is_complex else at.y.full(0)
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -61,7 +74,8 @@ RULES: Final[tuple[Rule, ...]] = (
     law("masked_divide(0, y) = 0"),
     unmasked_multiply,
     unmasked_divide,
-    conj_of_real,
+    part_of_real,
+    imaginary_part_of_real,
     law("maximum(x, -inf) = x"),
     law("minimum(x, inf) = x"),
     law("maximum(maximum(x, y), y) = maximum(x, y)"),
