@@ -255,7 +255,9 @@ class Graph:
         return HOOKS["backward"](self, wrt)  # type: ignore[no-any-return]
 
     def residuals(self, wrt: Sequence[int] | None = None) -> Any:
-        """What the backward pass keeps alive: a sequence of (value, nbytes, needed_by). ``wrt`` as in :meth:`backward`."""
+        """What the backward pass keeps alive: a sequence of (value, nbytes, needed_by).
+
+        ``wrt`` as in :meth:`backward`."""
         return HOOKS["residuals"](self, wrt)
 
     def cost(self) -> Any:

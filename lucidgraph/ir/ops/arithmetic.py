@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...dtypes import DType, bool_, to_real
 from ...errors import DTypeError
 from ..builder import Var
-from ..op import ZERO, Binary, Elementwise, Gradient, Unary, register
+from ..op import ZERO, Binary, Elementwise, Gradient, Op, Unary, register
 from ..schema import AmpPolicy, OpSchema
 from ..types import TensorType
 
@@ -70,14 +71,34 @@ class MulBackward(Binary):
         return [grad_out * y, grad_out * x]
 
 
+class _Masked(Binary):
+    """Base of masked_multiply and masked_divide: where the second operand is a number that cannot do harm, gradients
+    are written with the plain op, which differs in the sign of 0 alone."""
+
+    plain: ClassVar[type[Op]]
+
+    @classmethod
+    def of(cls, *operands: Var | float, **attrs: Any) -> Var:
+        x, y = operands
+        number = _number(y) if isinstance(y, Var) else y
+        dtype = (y if isinstance(y, Var) else x).dtype  # type: ignore[union-attr]
+        if number is not None and dtype.is_floating:
+            with np.errstate(all="ignore"):
+                rounded = float(dtype.numpy.type(number))
+            if rounded != 0.0 and math.isfinite(rounded):
+                return cls.plain.of(x, y)
+        return super().of(x, y)
+
+
 @register
-class MaskedMulBackward(Binary):
+class MaskedMulBackward(_Masked):
     """z = x y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g y, ∂L/∂y = x g
 
     The product of a cotangent with a derivative that may be infinite: what does not matter stays 0.
     """
 
     schema_v1 = OpSchema("masked_multiply", amp_policy=AmpPolicy.PROMOTE, arity=2, internal=True)
+    plain = MulBackward
     exactly_rounded = True
     kSavesInput = True
 
@@ -110,10 +131,11 @@ class DivBackward(Binary):
 
 
 @register
-class MaskedDivBackward(Binary):
+class MaskedDivBackward(_Masked):
     """z = x / y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("masked_divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True, internal=True)
+    plain = DivBackward
     exactly_rounded = True
     kSavesInput = ("y",)
     kSavesOutput = True
@@ -392,6 +414,14 @@ class WhereBackward(Elementwise):
 def _ordered(name: str, dtype: DType) -> None:
     if dtype.is_complex:
         raise DTypeError(f"{name} has no meaning for {dtype.name}: complex numbers are not ordered")
+
+
+def _number(value: Var) -> Any:
+    """The number in every element of a constant, or of a broadcast one; else None."""
+    node = value.node
+    while node.name == "broadcast_to":
+        node = node.operands[0]
+    return node.attrs["value"] if node.name == "constant" else None
 
 
 def _is_constant(value: Var) -> bool:

@@ -80,8 +80,8 @@ def before_broadcast(at: Op) -> Var | None:
     if len(shapes) != 1 or shapes == {at.y.shape}:
         return None
     (shape,) = shapes
-    operands = [Var(at.builder, s).broadcast_to(shape) for s in sources]
-    return at.node.op.of(*operands, **at.attrs).broadcast_to(at.y.shape)
+    operands = [Var(at.builder, s).broadcast_to(shape).node for s in sources]
+    return Var(at.builder, at.builder.emit(at.node.op, operands, at.attrs)).broadcast_to(at.y.shape)
 
 
 @rule("cast[t](x) = x, x of dtype t", on=CastBackward)
