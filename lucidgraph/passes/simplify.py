@@ -90,16 +90,22 @@ class _Place:
 
     def step(self, node: Node) -> tuple[Node, list[Node]] | None:
         """What the first rule that applies puts in ``node``'s place, and the nodes it wrote for that."""
-        for rule, origin in rules_of(node.op, self.kind):
-            scratch = Builder()
-            scratch.source, scratch.scope, scratch.policy = self.node.source, self.node.scope, self.node.policy
-            scratch.origin = origin
-            found = rule.rewrite(node.op(node, scratch))
+        at = self.bound(node)
+        for rule, at.builder.origin in rules_of(node.op, self.kind):
+            found = rule.rewrite(at)
             if found is not None and found.node.types == node.types and found.node is not node:
                 self.left -= 1
                 if not self.left:
                     raise PassError(f"the rules for {self.node!r} come to no end; the last was {rule!r}")
                 for observer in tuple(_observers):
                     observer(rule, node)
-                return found.node, scratch.nodes
+                return found.node, at.builder.nodes
+            if at.builder.nodes:
+                at = self.bound(node)
         return None
+
+    def bound(self, node: Node) -> Op:
+        """``node`` with a builder of its own."""
+        scratch = Builder()
+        scratch.source, scratch.scope, scratch.policy = self.node.source, self.node.scope, self.node.policy
+        return node.op(node, scratch)
