@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, final, overload
 
-from ..ir import Graph, Node
+from ..ir import Graph, Node, Op
 from ..ir.evaluate import expansion_graph
 from ..ir.text import names_of
 from ..passes import expand, explicit
@@ -75,7 +75,8 @@ class Cost(Sequence[NodeCost]):
             [self._names[e.node], e.node.name, str(e.node.type), amount(e.flops, "flop"), amount(e.nbytes, "B"),
              f"{e.intensity:.3g}", str(e.node.source or "")] for e in self
         ]  # fmt: skip
-        rows.append(["total", "", "", amount(self.flops, "flop"), amount(self.nbytes, "B"), f"{self.intensity:.3g}", ""])
+        sums = [amount(self.flops, "flop"), amount(self.nbytes, "B"), f"{self.intensity:.3g}"]
+        rows.append(["total", "", "", *sums, ""])
         headers = ["value", "op", "type", "flops", "bytes moved", "flops/byte", "line"]
         return table(headers, rows, right=[3, 4, 5])
 
@@ -110,8 +111,7 @@ def cost(graph: Graph) -> Cost:
 
 
 def _flops(node: Node) -> int:
-    stated = node.op.flops([operand.type for operand in node.operands], node.types, node.attrs)
-    if stated or not node.op.composite:
-        return stated
-    inside = expand(expansion_graph(node)).nodes
-    return sum(n.op.flops([operand.type for operand in n.operands], n.types, n.attrs) for n in inside)
+    """What the op states; for a composite that states nothing of its own, the sum over what it is made of."""
+    states = node.op.flops.__func__ is not Op.flops.__func__  # type: ignore[attr-defined]
+    parts = [node] if states or not node.op.composite else expand(expansion_graph(node)).nodes
+    return sum(part.op.flops([operand.type for operand in part.operands], part.types, part.attrs) for part in parts)

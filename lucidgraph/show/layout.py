@@ -137,7 +137,7 @@ def _columns(
 
 
 def _ascending(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-decreasing numbers nearest to ``wanted`` by weighted least squares: neighbours that disagree are pooled."""
+    """The non-decreasing numbers nearest to ``wanted`` by least squares: neighbours that disagree are pooled."""
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(wanted, weights, strict=True):
         total, heavy, count = value * weight, weight, 1

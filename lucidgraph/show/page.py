@@ -25,11 +25,13 @@ DRAWN: Final = 150
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --mono: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
-  --paper: #ffffff; --panel: #f8fafc; --ink: #0f172a; --soft: #64748b; --line: #cbd5e1; --edge: #94a3b8; --accent: #2563eb;
+  --paper: #ffffff; --panel: #f8fafc; --ink: #0f172a; --soft: #64748b;
+  --line: #cbd5e1; --edge: #94a3b8; --accent: #2563eb;
   --input: #dbeafe; --constant: #f1f5f9; --captured: #e0e7ff; --program: #ffffff; --promote: #fef3c7;
   --broadcast: #ecfccb; --backward: #fce7f3; --expand: #ede9fe; --other: #f5f5f4; }
 @media (prefers-color-scheme: dark) { :root {
-  --paper: #0b1120; --panel: #111a2e; --ink: #e2e8f0; --soft: #94a3b8; --line: #334155; --edge: #64748b; --accent: #60a5fa;
+  --paper: #0b1120; --panel: #111a2e; --ink: #e2e8f0; --soft: #94a3b8;
+  --line: #334155; --edge: #64748b; --accent: #60a5fa;
   --input: #1e3a5f; --constant: #1e293b; --captured: #312e63; --program: #16203a; --promote: #4a3a10;
   --broadcast: #2c4011; --backward: #501f3c; --expand: #382a5e; --other: #292524; } }
 * { box-sizing: border-box; }
