@@ -35,6 +35,8 @@ class _Program:
         be = self.be
         given = [a._concrete("a compiled call") if isinstance(a, Tensor) else a for a in arrays]
         buffers = self.executable([be.to_buffer(a, t) for a, t in zip(given, self.types, strict=True)])
+        if family != "mlx":
+            be.settle(buffers)
         if family == "tensor":
             return [Tensor.of_value(b, t) for b, t in zip(buffers, self.results, strict=True)]
         return [wiring.to_family(b, t, family, be) for b, t in zip(buffers, self.results, strict=True)]
