@@ -41,7 +41,7 @@ def folded(node: Node, operands: Sequence[Node]) -> Scalar | None:
     if len(values) < len(operands):
         return None
     first = values[0]
-    if op.moves_data:
+    if op.moves_data and len(op.shared_operands(len(operands))) == len(operands):
         alike = all(o.dtype is node.dtype and is_number(v, first) for o, v in zip(operands, values, strict=True))
         return first if alike else None
     if not op.elementwise or not op.same_everywhere([o.type for o in operands], node.attrs):
