@@ -8,6 +8,9 @@ from .dtypes import (
 from .dtypes import bool_ as bool_
 from .frontend.gradients import grad, value_and_grad, vjp
 from .ir import AmpPolicy, Graph, OpSchema
+from .lang import linalg, nn
+from .lang.linalg import dot, einsum, inner, matmul, matrix_transpose, outer, tensordot, vdot, vecdot
+from .lang.nn import log_softmax, logsumexp, softmax
 from .lang.reduce import *  # noqa: F403
 from .lang.tensor import Tensor, asarray
 from .wiring import backends

@@ -5,6 +5,7 @@ All compute half precision in float32, gradients as well, and round once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -36,6 +37,10 @@ class Float32Composite(Composite):
         """``grad_formula`` in float32 or wider, over ``wide_inputs`` and ``wide_y``."""
         raise TypeError("wide_gradient is missing")
 
+    @classmethod
+    def flops(cls, types: Sequence[TensorType], results: Types, attrs: Any) -> int:
+        return cls.flops_per_element * types[0].size
+
     @property
     def wide_inputs(self) -> tuple[Var, ...]:
         return tuple(map(_wide, self.inputs))
@@ -59,10 +64,9 @@ def _check_axis(name: str, x: TensorType, axis: int) -> None:
         raise AxisError(f"{name} along axis {axis} of {x}: an axis from 0 to {x.ndim - 1}")
 
 
-def _shifted(x: Var, axis: Axes) -> tuple[Var, Var]:
-    """``x`` less its maximum over ``axis``, and that maximum (reduced axes kept)."""
-    top = MaxBackward.of(x, axis=axis, keepdims=True)
-    return x - top, top
+def _shifted(x: Var, axis: int) -> Var:
+    """``x`` less its maximum along ``axis``."""
+    return x - MaxBackward.of(x, axis=(axis,), keepdims=True)
 
 
 @register
@@ -74,6 +78,7 @@ class SoftmaxBackward(Float32Composite):
 
     schema_v1 = OpSchema("softmax", amp_policy=AmpPolicy.FORCE_FP32)
     kSavesOutput = True
+    flops_per_element = 5
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: int) -> TensorType:  # type: ignore[override]
@@ -85,7 +90,7 @@ class SoftmaxBackward(Float32Composite):
     def expand(x: Var, *, axis: int) -> Var:  # type: ignore[override]
         if not x.size:
             return x
-        e = _shifted(x, (axis,))[0].emit("exp")
+        e = _shifted(x, axis).emit("exp")
         return e / e.sum((axis,), keepdims=True)
 
     def wide_gradient(self, g: Var) -> list[Gradient]:
@@ -99,6 +104,7 @@ class LogSoftmaxBackward(Float32Composite):
 
     schema_v1 = OpSchema("log_softmax", amp_policy=AmpPolicy.FORCE_FP32)
     kSavesOutput = True
+    flops_per_element = 5
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: int) -> TensorType:  # type: ignore[override]
@@ -110,7 +116,7 @@ class LogSoftmaxBackward(Float32Composite):
     def expand(x: Var, *, axis: int) -> Var:  # type: ignore[override]
         if not x.size:
             return x
-        s = _shifted(x, (axis,))[0]
+        s = _shifted(x, axis)
         return s - s.emit("exp").sum((axis,), keepdims=True).emit("log")
 
     def wide_gradient(self, g: Var) -> list[Gradient]:
@@ -128,6 +134,7 @@ class LogSumExpBackward(Float32Composite):
     schema_v1 = OpSchema("logsumexp", amp_policy=AmpPolicy.FORCE_FP32)
     kSavesInput = True
     kSavesOutput = True
+    flops_per_element = 4
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes, keepdims: bool) -> TensorType:  # type: ignore[override]
@@ -165,6 +172,7 @@ class StandardizeBackward(Float32Composite):
     schema_v1 = OpSchema("standardize", amp_policy=AmpPolicy.FORCE_FP32)
     kSavesInput = True
     kSavesOutput = True
+    flops_per_element = 5
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes, eps: float) -> TensorType:  # type: ignore[override]
@@ -203,6 +211,7 @@ class LayerNormBackward(Float32Composite):
 
     schema_v1 = OpSchema("layer_norm", amp_policy=AmpPolicy.FORCE_FP32, arity=None)
     kSavesInput = ("x", "weight")
+    flops_per_element = 7
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -242,6 +251,7 @@ class RMSNormBackward(Float32Composite):
 
     schema_v1 = OpSchema("rms_norm", amp_policy=AmpPolicy.FORCE_FP32, arity=None)
     kSavesInput = True
+    flops_per_element = 4
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -326,7 +336,7 @@ class LinearBackward(Composite):
 
 @register
 class CrossEntropyBackward(Float32Composite):
-    """y = log Σ_c exp(x_c) - Σ_c q_c x_c over ``axis``      ∂L/∂x = g (softmax(x) - q), ∂L/∂p = -(1 - s) g x
+    """y = -Σ_c q_c log_softmax(x)_c over ``axis``      ∂L/∂x = g (softmax(x) Σ q - q), ∂L/∂p = -g (1 - s) log_softmax(x)
 
     q = (1 - s) p + s/C smooths the targets by s = ``label_smoothing``. ``targets`` are the probabilities p, of x's
     shape, or the integer classes where p is 1, of x's shape without ``axis`` (negative ones count from the end).
@@ -334,6 +344,7 @@ class CrossEntropyBackward(Float32Composite):
 
     schema_v1 = OpSchema("cross_entropy", amp_policy=AmpPolicy.FORCE_FP32, arity=2)
     kSavesInput = True
+    flops_per_element = 5
 
     @classmethod
     def promoted(cls, types: Types, attrs: Any, policy: DType | None) -> tuple[DType, ...]:
@@ -365,13 +376,11 @@ class CrossEntropyBackward(Float32Composite):
 
     @staticmethod
     def expand(logits: Var, targets: Var, *, axis: int, label_smoothing: float) -> Var:  # type: ignore[override]
-        s, top = _shifted(logits, (axis,))
-        y = s.emit("exp").sum((axis,)).emit("log")
         if targets.ndim == logits.ndim:
             q = _smoothed(targets, axis, label_smoothing)
-            # What the shift leaves where the probabilities do not add up to 1.
-            rest = MaskedMulBackward.of(1.0 - q.sum((axis,)), top.squeeze((axis,)))
-            return y - MaskedMulBackward.of(q, s).sum((axis,)) + rest
+            return -MaskedMulBackward.of(q, LogSoftmaxBackward.of(logits, axis=axis)).sum((axis,))
+        s = _shifted(logits, axis)
+        y = s.emit("exp").sum((axis,)).emit("log")
         score = s.emit("take_along_axis", targets.expand_dims((axis,)), axis=axis).squeeze((axis,))
         if label_smoothing:
             score = score * (1.0 - label_smoothing) + MeanBackward.of(s, axis=(axis,), keepdims=False) * label_smoothing
@@ -382,10 +391,12 @@ class CrossEntropyBackward(Float32Composite):
         axis, smoothing = self.attrs["axis"], self.attrs["label_smoothing"]
         g = g.expand_dims((axis,)).broadcast_to(logits.shape)
         soft = targets.ndim == logits.ndim
-        p = targets if soft else one_hot(targets, axis, logits)
-        residual = SoftmaxBackward.of(logits, axis=axis) - _smoothed(p, axis, smoothing)
-        to_targets = -MaskedMulBackward.of(g * (1.0 - smoothing), logits) if soft else ZERO
-        return [MaskedMulBackward.of(g, residual), to_targets]
+        q = _smoothed(targets if soft else one_hot(targets, axis, logits), axis, smoothing)
+        y = SoftmaxBackward.of(logits, axis=axis)
+        if not soft:
+            return [MaskedMulBackward.of(g, y - q), ZERO]
+        to_logits = MaskedMulBackward.of(g, y * q.sum((axis,), keepdims=True) - q)
+        return [to_logits, -MaskedMulBackward.of(g * (1.0 - smoothing), LogSoftmaxBackward.of(logits, axis=axis))]
 
 
 def _smoothed(p: Var, axis: int, smoothing: float) -> Var:
@@ -412,6 +423,7 @@ class BinaryCrossEntropyBackward(Float32Composite, Elementwise):
 
     schema_v1 = OpSchema("bce_with_logits", amp_policy=AmpPolicy.FORCE_FP32, arity=2)
     kSavesInput = True
+    flops_per_element = 7
 
     @classmethod
     def infer(cls, logits: TensorType, targets: TensorType) -> TensorType:  # type: ignore[override]
