@@ -133,6 +133,8 @@ def run_graph(graph: Graph, args: Sequence[Any], name: str) -> list[Any]:
     final = lowered(graph, be)
     results = executable(final, be)([be.to_buffer(v, n.type) for v, n in zip(values, graph.inputs, strict=True)])
     family = "mlx" if any(type(a).__module__ == "mlx.core" for a in args) else "numpy"
+    if family != "mlx":
+        be.settle(results)
     return [to_family(r, n.type, family, be) for r, n in zip(results, final.outputs, strict=True)]
 
 
@@ -154,10 +156,12 @@ def evaluate_deferred(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     buffers = [be.to_buffer(a, n.type) for a, n in zip(arrays, graph.inputs, strict=True)]
     digest = f"{be.name}:{graph.digest}"
     if _seen.get(digest):
-        final = lowered(graph, be)
-        return executable(final, be)(buffers)
-    _seen.put(digest, True)
-    return run_singly(explicit(graph), be, buffers)
+        results = executable(lowered(graph, be), be)(buffers)
+    else:
+        _seen.put(digest, True)
+        results = run_singly(explicit(graph), be, buffers)
+    be.settle(results)
+    return results
 
 
 def run_singly(graph: Graph, be: IBackend, buffers: Sequence[Any]) -> list[Any]:
