@@ -21,6 +21,11 @@ BLOCK: Final = 64
 # -- reductions
 
 
+def adds_in_trees() -> bool:
+    """Whether the default device sums pairwise by itself: GPUs do."""
+    return mx.default_device().type != mx.DeviceType.cpu
+
+
 def sum(x: mx.array, axis: Sequence[int], keepdims: bool) -> mx.array:
     """Σ over ``axis`` in blocks of blocks, pairwise in effect.
 
@@ -29,7 +34,7 @@ def sum(x: mx.array, axis: Sequence[int], keepdims: bool) -> mx.array:
     loop where memory is contiguous); a copy where several axes are reduced that are not contiguous, or where the length
     is no multiple of 64 and other axes stand before it. Nothing on a GPU, where MLX sums in trees.
     """
-    if mx.default_device().type is not mx.DeviceType.cpu:
+    if adds_in_trees():
         return mx.sum(x, axis=tuple(axis), keepdims=keepdims)
     shape = [1 if k in axis else n for k, n in enumerate(x.shape)]
     for first, last in reversed(_adjacent(axis)):
@@ -165,7 +170,7 @@ def _erf_over_x(square: np.ndarray) -> np.ndarray:
 
 _ERF64_LIMIT: Final = 6.0
 _ERF64: Final = tuple(
-    np.polynomial.chebyshev.chebinterpolate(lambda t: _erf_over_x((t + 1) * (_ERF64_LIMIT**2 / 2)), 60).tolist()
+    np.polynomial.Chebyshev.interpolate(_erf_over_x, 60, (0, _ERF64_LIMIT**2)).coef.tolist()
 )
 
 
