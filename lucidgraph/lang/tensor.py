@@ -14,7 +14,9 @@ import numpy as np
 from .. import dtypes, sources
 from ..config import config
 from ..dtypes import DType, as_dtype
-from ..errors import ConcretizationError, DTypeError, LeakedTracerError, LucidGraphError, ShapeError
+from ..errors import (
+    ConcretizationError, DTypeError, LeakedTracerError, LucidGraphError, ShapeError, UnsupportedError,
+)  # fmt: skip
 from ..ir import CapturedArray, Graph, Node, Op, TensorType, topological
 from ..ir.op import get
 from ..ir.ops.core import Captured, CastBackward
@@ -290,63 +292,6 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    # -- operators
-
-    def __add__(self, other: Any) -> Any:
-        return _operator("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _operator("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _operator("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _operator("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _operator("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _operator("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _operator("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _operator("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _operator("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _operator("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _operator("remainder", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _operator("remainder", other, self)
-
-    def __neg__(self) -> Any:
-        return apply(get("negative"), self)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __abs__(self) -> Any:
-        return apply(get("abs"), self)
-
-
-def _operator(name: str, a: Any, b: Any) -> Any:
-    if not (_is_operand(a) and _is_operand(b)):
-        return NotImplemented
-    return apply(get(name), a, b)
-
-
-def _is_operand(value: object) -> bool:
-    return type(value) in _SCALARS or is_array(value)
-
 
 def _python_width(dtype: DType) -> Any:
     return np.float64 if dtype.is_floating else dtype.numpy
@@ -495,7 +440,33 @@ def copy_of(tensor: Tensor) -> Tensor:
     return twin
 
 
+def rebind(tensor: Tensor, value: Tensor) -> None:
+    """Let ``tensor`` be ``value`` from now on, under every name it has: what a write does. No other tensor changes.
+
+    Raises :class:`UnsupportedError` for a write, while tracing, to a tensor from outside the trace.
+    """
+    trace = current_trace()
+    if tensor._trace is not trace:
+        if tensor._trace is not None and not tensor._trace.open:
+            raise leaked(tensor)
+        assert trace is not None
+        raise UnsupportedError(
+            f"a write to a {tensor._node.type} from outside, while {trace.name} is being traced",
+            hint="pass it as an argument, or write to lucidgraph.copy(x)",
+        )
+    tensor._node = value._node
+    if trace is None and not _has_value(value._node):
+        _pending[id(tensor)] = tensor
+
+
+def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """The value of a tensor that has been computed already, or None."""
+    if tensor._trace is not None or not _has_value(tensor._node):
+        return None
+    return tensor.numpy()
+
+
 __all__ = [
     "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "copy_of", "evaluate", "is_array", "is_mlx",
-    "leaked", "node_of", "sources",
+    "known_value", "leaked", "node_of", "rebind", "sources",
 ]  # fmt: skip

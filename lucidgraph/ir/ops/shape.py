@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import AxisError, ShapeError
+from ...dtypes import bool_
+from ...errors import AxisError, DTypeError, ShapeError
 from ..builder import Var
 from ..op import Gradient, Op, register
 from ..schema import OpSchema
@@ -34,7 +35,8 @@ class BroadcastBackward(Movement):
     @classmethod
     def infer(cls, x: TensorType, *, shape: Shape) -> TensorType:
         added = len(shape) - x.ndim
-        if added < 0 or any(m not in (1, n) for m, n in zip(x.shape, shape[added:], strict=True)):
+        fits = added >= 0 and all(m in (1, n) for m, n in zip(x.shape, shape[added:], strict=True))
+        if not fits or min(shape, default=0) < 0:
             raise ShapeError(f"{x} cannot be broadcast to {shape}", hint="trailing sizes must be equal, or 1")
         return TensorType(shape, x.dtype)
 
@@ -51,11 +53,12 @@ class ReshapeBackward(Movement):
     """y = x in another shape, elements in row-major order      ∂L/∂x = g in x's shape"""
 
     schema_v1 = OpSchema("reshape")
+    keeps_order = True
     bare = "shape"
 
     @classmethod
     def infer(cls, x: TensorType, *, shape: Shape) -> TensorType:
-        if prod(shape) != x.size:
+        if prod(shape) != x.size or min(shape, default=0) < 0:
             raise ShapeError(f"{x} has {x.size} elements, shape {shape} has {prod(shape)}")
         return TensorType(shape, x.dtype)
 
@@ -72,6 +75,7 @@ class ExpandDimsBackward(Movement):
     """y = x with axes of size 1 at the places ``axis`` of the result      ∂L/∂x = g without them"""
 
     schema_v1 = OpSchema("expand_dims")
+    keeps_order = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes) -> TensorType:
@@ -94,6 +98,7 @@ class SqueezeBackward(Movement):
     """y = x without the axes ``axis``, each of size 1      ∂L/∂x = g with them"""
 
     schema_v1 = OpSchema("squeeze")
+    keeps_order = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes) -> TensorType:
@@ -150,8 +155,9 @@ class SliceBackward(Movement):
             raise ShapeError(f"slice of {x}: start, stop and step have one number per axis")
         shape = []
         for n, a, b, s in zip(x.shape, start, stop, step, strict=True):
-            size = len(range(a, b, s)) if s else -1
-            if size < 0 or (size and not (0 <= a < n and -1 <= b <= n)):
+            size = len(range(a, b, s)) if s else 0
+            normal = 0 <= a < n and -1 <= b <= n if size else s and 0 <= a == b <= n
+            if not normal:
                 raise ShapeError(f"slice {a}:{b}:{s} of an axis of {n} in {x} is not in normal form")
             shape.append(size)
         return TensorType(tuple(shape), x.dtype)
@@ -171,8 +177,7 @@ class SliceBackward(Movement):
             low.append(first if m else 0)
             high.append(n - low[-1] - (m + (m - 1) * gap if m else 0))
             interior.append(gap)
-        zero = grad_out.scalar(0)
-        return [PadBackward.of(g, zero, low=tuple(low), high=tuple(high), interior=tuple(interior))]
+        return [PadBackward.of(g, 0, low=tuple(low), high=tuple(high), interior=tuple(interior))]
 
 
 def python_slice(start: int, stop: int, step: int) -> slice:
@@ -208,31 +213,36 @@ class PadBackward(Op):
             raise ShapeError(f"pad of {x} by low={low}, high={high}, interior={interior}: widths are not negative")
         if value.ndim or value.dtype is not x.dtype:
             raise ShapeError(f"pad of {x} with {value}: the value is a scalar of the same dtype")
-        widths = zip(x.shape, low, high, interior, strict=True)
-        return TensorType(tuple(a + n + max(n - 1, 0) * i + b for n, a, b, i in widths), x.dtype)
+        return TensorType(cls.padded(x.shape, low, high, interior), x.dtype)
 
-    @classmethod
-    def places(cls, shape: Shape, attrs: Any) -> tuple[slice, ...]:
+    @staticmethod
+    def padded(shape: Shape, low: Axes, high: Axes, interior: Axes) -> Shape:
+        return tuple(a + n + max(n - 1, 0) * i + b for n, a, b, i in zip(shape, low, high, interior, strict=True))
+
+    @staticmethod
+    def places(shape: Shape, low: Axes, interior: Axes) -> tuple[slice, ...]:
         """Where the operand's elements are in the result."""
-        widths = zip(shape, attrs["low"], attrs["interior"], strict=True)
+        widths = zip(shape, low, interior, strict=True)
         return tuple(slice(a, a + n + max(n - 1, 0) * i, i + 1) for n, a, i in widths)
 
     @classmethod
     def evaluate(cls, x: Any, value: Any, *, low: Axes, high: Axes, interior: Axes) -> Any:
-        attrs = {"low": low, "high": high, "interior": interior}
-        t = [TensorType(v.shape, None) for v in (x, value)]  # type: ignore[arg-type]
-        out = np.full(cls.infer(*t, **attrs).shape, value, x.dtype)
-        out[cls.places(x.shape, attrs)] = x
+        out = np.full(cls.padded(x.shape, low, high, interior), value, x.dtype)
+        out[cls.places(x.shape, low, interior)] = x
         return out
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
-        places = self.places(self.x.shape, self.attrs)
+        x, attrs = self.x, self.attrs
         # A slice of nothing is written 0:0:1, whatever the padding.
+        places = self.places(x.shape, attrs["low"], attrs["interior"])
         parts = [(p.start, p.stop, p.step) if p.stop > p.start else (0, 0, 1) for p in places]
-        start, stop, step = (tuple(p[k] for p in parts) for k in range(3)) if parts else ((), (), ())
+        start, stop, step = (tuple(p[k] for p in parts) for k in range(3))
         inner = SliceBackward.of(grad_out, start=start, stop=stop, step=step)
-        every = tuple(range(grad_out.ndim))
-        return [inner, grad_out.sum(every) - inner.sum(every)]
+        # What lies at x's places is masked, not subtracted from the whole sum: that would cancel.
+        false, true = (Var(grad_out.builder, grad_out.builder.constant(v, bool_)) for v in (False, True))
+        outside = PadBackward.of(false.broadcast_to(x.shape), true, **attrs)
+        added = outside.emit("where", grad_out, grad_out.full(0))
+        return [inner, added.sum(tuple(range(added.ndim)))]
 
 
 @register
@@ -253,7 +263,9 @@ class ConcatBackward(Op):
             same = t.ndim == first.ndim and all(
                 m == n for k, (m, n) in enumerate(zip(t.shape, first.shape, strict=True)) if k != axis
             )
-            if not same or t.dtype is not first.dtype:
+            if t.dtype is not first.dtype:
+                raise DTypeError(f"concat needs equal dtypes, not {first} and {t}")
+            if not same:
                 raise ShapeError(f"concat along axis {axis} of {first} and {t}: they differ elsewhere too")
         size = sum(t.shape[axis] for t in arrays)
         return TensorType((*first.shape[:axis], size, *first.shape[axis + 1 :]), first.dtype)
