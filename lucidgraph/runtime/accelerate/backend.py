@@ -17,7 +17,7 @@ from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR
 from .memory import BLOCKS, LARGE, Block, empty
-from .plan import Plan, Planner
+from .plan import STOP, Plan, Planner
 
 
 @final
@@ -34,7 +34,7 @@ class _Instance:
             for slot, buffer, offset in command.pointers:
                 places.append(len(words) + slot)
                 buffers.append(buffer)
-                offsets.append(offset + plan.buffers[buffer].offset)
+                offsets.append(offset if buffer == STOP else offset + plan.buffers[buffer].offset)
             words.extend(command.words)
         self.words = np.array(words or [0], np.int64)
         base = self.words.ctypes.data
@@ -46,8 +46,9 @@ class _Instance:
         self.places = np.array(places, np.int64)
         self.buffers = np.array(buffers, np.int64)
         self.offsets = np.array(offsets, np.int64)
-        self.addresses = np.zeros(max(len(plan.buffers), 1), np.int64)
         self.stop = np.zeros(2, np.int64)
+        self.addresses = np.zeros(len(plan.buffers) + 1, np.int64)
+        self.addresses[STOP] = self.stop.ctypes.data
         self.arena: Block | None = None
         self.temporaries = [k for k, b in enumerate(plan.buffers) if b.kind == "temporary"]
         for k, buffer in enumerate(plan.buffers):
@@ -93,7 +94,7 @@ class AccelerateExecutable(Executable):
         """The commands in order, and where their results lie."""
         lines = [f"arena {self.plan.arena:,} bytes, {len(self.plan.commands)} commands on {EXECUTOR.threads} threads"]
         for k, c in enumerate(self.plan.commands):
-            where = [f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers]
+            where = [f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP]
             split = "split" if c.split else "one thread"
             lines.append(f"  {k}. {c.name}: {c.items} items, {split}, {c.cost:,} bytes: {', '.join(where)}")
         return "\n".join(lines)

@@ -11,7 +11,7 @@ The function's type is ``void (i64 *args, i64 begin, i64 end, i64 thread)``: ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
@@ -25,11 +25,11 @@ from . import arithmetic, compare, math
 from .machine import Machine
 from .reduce import FOLDS, Fold, State
 from .values import I64, PTR, Lanes, Pair, Value, register_type
+from .writing import KernelWriter
 
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 """Every elementwise op that a kernel can hold."""
 
-ENTRY: Final = "kernel"
 _EXPENSIVE_FLOPS: Final = 4
 
 
@@ -138,76 +138,22 @@ def lane_count(body: Body, machine: Machine) -> int:
 def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Module:
     """The module with the kernel's function."""
     module = ir.Module(name="kernel")
-    fn = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, I64, I64, I64]), ENTRY)
-    fn.attributes.add("nounwind")
-    _Kernel(Body(graph, full), layout, machine, fn).emit()
+    _Kernel(Body(graph, full), layout, machine, module).emit()
     return module
 
 
 @final
-class _Kernel:
-    def __init__(self, body: Body, layout: Layout, machine: Machine, fn: ir.Function) -> None:
+class _Kernel(KernelWriter):
+    def __init__(self, body: Body, layout: Layout, machine: Machine, module: ir.Module) -> None:
+        super().__init__(module, machine, lane_count(body, machine))
         self.body = body
         self.layout = layout
-        self.machine = machine
         self.slots = Slots(layout)
-        self.fn = fn
-        entry = fn.append_basic_block("entry")
-        self.b = ir.IRBuilder(entry)
-        self.lanes = Lanes(self.b, lane_count(body, machine), machine)
         self.rows: dict[Node, Value] = {}
         """Row values known so far."""
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.kept = {node: k for k, node in enumerate(body.kept())}
         self.cell = kept_cell(self.kept)
-
-    # -- small things
-
-    def argument(self, slot: int) -> ir.Value:
-        return self.b.load(self.b.gep(self.fn.args[0], [I64(slot)], source_etype=I64), typ=I64)
-
-    def variable(self, typ: ir.Type) -> ir.Value:
-        with self.b.goto_entry_block():
-            return self.b.alloca(typ)
-
-    @contextmanager
-    def loop(self, start: ir.Value, stop: ir.Value, step: int = 1) -> Iterator[ir.Value]:
-        """A loop over ``start, start + step, … < stop``."""
-        b = self.b
-        at = self.variable(I64)
-        b.store(start, at)
-        head, inside, after = (b.append_basic_block(n) for n in ("head", "inside", "after"))
-        b.branch(head)
-        b.position_at_end(head)
-        k = b.load(at, typ=I64)
-        b.cbranch(b.icmp_signed("<", k, stop), inside, after)
-        b.position_at_end(inside)
-        yield k
-        b.store(b.add(k, I64(step)), at)
-        b.branch(head)
-        b.position_at_end(after)
-
-    def smaller(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
-
-    def span(self, start: ir.Value, stop: ir.Value, emit: Callable[[ir.Value, ir.Value | None], None]) -> None:
-        """``emit(position, mask)`` for the vectors from ``start`` to before ``stop``; the mask is None for whole ones."""
-        b, count = self.b, self.lanes.count
-        if self.machine.masks:
-            with self.loop(start, stop, count) as v:
-                emit(v, self.mask(b.sub(stop, v)))
-            return
-        whole = b.add(start, b.and_(b.sub(stop, start), I64(-count)))
-        with self.loop(start, whole, count) as v:
-            emit(v, None)
-        with b.if_then(b.icmp_signed("<", whole, stop)):
-            emit(whole, self.mask(b.sub(stop, whole)))
-
-    def mask(self, left: ir.Value) -> ir.Value:
-        b, i32 = self.b, ir.IntType(32)
-        bounded = b.trunc(self.smaller(left, I64(self.lanes.count)), i32)
-        places = ir.Constant(ir.VectorType(i32, self.lanes.count), [i32(k) for k in range(self.lanes.count)])
-        return b.icmp_signed("<", places, self.lanes.splat(bounded))
 
     # -- the nest
 
@@ -477,4 +423,4 @@ def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Valu
         yield [first, *rest]
 
 
-__all__ = ["ELEMENTWISE", "ENTRY", "Body", "Layout", "Slots", "build", "kept_cell", "lane_count"]
+__all__ = ["ELEMENTWISE", "Body", "Layout", "Slots", "build", "kept_cell", "lane_count"]

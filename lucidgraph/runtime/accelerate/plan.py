@@ -35,6 +35,9 @@ _SPLIT_POINTS: Final = 1 << 15
 _PIECE: Final = 1 << 13
 _NO_LIMIT: Final = (1 << 62) - 1
 
+STOP: Final = -1
+"""In place of a buffer: the two words through which a kernel ends a run."""
+
 _kernels: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
