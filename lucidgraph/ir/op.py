@@ -269,7 +269,8 @@ class Op:
     def operand_names(cls) -> tuple[str, ...]:
         """The names of the operands, from ``infer``'s signature; a variadic op has one name."""
         parameters = inspect.signature(cls.infer).parameters.values()
-        return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+        attributes = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return tuple(p.name for p in parameters if p.kind not in attributes)
 
     @classmethod
     def missing_duties(cls) -> list[str]:
