@@ -192,6 +192,8 @@ class SquareBackward(Unary):
     """y = x²      ∂L/∂x = 2 g x"""
 
     schema_v1 = OpSchema("square", amp_policy=AmpPolicy.PROMOTE)
+    even = True
+    exactly_rounded = True
     kSavesInput = True
 
     @classmethod
@@ -207,6 +209,7 @@ class SqrtBackward(Unary):
     """y = √x      ∂L/∂x = g / 2y"""
 
     schema_v1 = OpSchema("sqrt", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    exactly_rounded = True
     kSavesOutput = True
 
     @classmethod
@@ -321,6 +324,8 @@ class _Rounding(Unary):
     """Base: floats are rounded to whole numbers of the same dtype, integers and booleans are returned as they are."""
 
     zero_gradient = "rounding is a step function"
+    whole = True
+    exactly_rounded = True
     idempotent = True
     rounded: ClassVar[Any]
 
