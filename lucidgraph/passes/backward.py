@@ -35,8 +35,7 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
                 "complex inputs have one",
                 hint="cast the input to a floating dtype, or leave it out",
             )
-    active = _active(graph, places)
-    graph = expand_where(graph, lambda n: n in active and issubclass(n.op, Composite) and not n.op.has_own_gradient())
+    graph = _with_rules(graph, places)
     active = _active(graph, places)
 
     builder = Builder()
@@ -74,6 +73,16 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
         [*graph.input_names, *(f"cotangent{k}" for k in range(len(cotangents)))],
         order=graph.nodes,
     )
+
+
+def _with_rules(graph: Graph, places: Sequence[int]) -> Graph:
+    """The graph in which every composite that a gradient flows through has one of its own: others are written out,
+    and so are those inside their expansions."""
+    while True:
+        lacking = {n for n in _active(graph, places) if issubclass(n.op, Composite) and not n.op.has_own_gradient()}
+        if not lacking:
+            return graph
+        graph = expand_where(graph, lacking.__contains__)
 
 
 def _active(graph: Graph, places: Sequence[int]) -> set[Node]:

@@ -54,6 +54,9 @@ class IBackend(ABC):
     def to_numpy(self, buffer: Any) -> np.ndarray[Any, Any]:
         """A buffer as a NumPy array; may share memory."""
 
+    def settle(self, buffers: Sequence[Any]) -> None:  # noqa: B027
+        """Start computing what is still lazy in ``buffers``, together: they are read next, maybe by another thread."""
+
     def require_dtypes(self, graph: Graph) -> None:
         """Raise :class:`DTypeError` at the first node whose dtype this backend does not compute in."""
         for node in (*graph.inputs, *graph.nodes):

@@ -1,0 +1,175 @@
+"""What neural networks are made of: softmax, normalisation, linear layers, embeddings, activations, losses.
+
+Half precision is computed in float32 and rounded once; under autocast the result stays float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import DTypeError, ShapeError
+from ..ir.op import get
+from . import losses
+from .activation import *  # noqa: F403
+from .activation import __all__ as _activations
+from .axes import many_axes, one_axis
+from .losses import *  # noqa: F403
+from .losses import __all__ as _losses
+from .tensor import Tensor, apply, asarray
+
+__all__ = [
+    "batch_norm", "embedding", "group_norm", "instance_norm", "layer_norm", "linear", "log_softmax", "logsumexp",
+    "losses", "rms_norm", "softmax", *_activations, *_losses,
+]  # fmt: skip
+
+
+def softmax(x: Any, axis: int = -1) -> Tensor:
+    """exp(x) / Σ exp(x) along ``axis``, without overflow; NaN where all of it is -∞. Raises :class:`AxisError`.
+
+    >>> softmax(asarray([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    x = asarray(x)
+    return apply(get("softmax"), x, axis=one_axis(axis, x.ndim, "softmax"))
+
+
+def log_softmax(x: Any, axis: int = -1) -> Tensor:
+    """x - log Σ exp(x) along ``axis``. Raises :class:`AxisError`.
+
+    >>> log_softmax(asarray([1000.0, 0.0])).tolist()
+    [0.0, -1000.0]
+    """
+    x = asarray(x)
+    return apply(get("log_softmax"), x, axis=one_axis(axis, x.ndim, "log_softmax"))
+
+
+def logsumexp(x: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+    """log Σ exp(x) over ``axis`` (None: all axes); -∞, with gradient 0, where all is -∞ or nothing.
+
+    >>> logsumexp(asarray([1000.0, float("-inf")])).item()
+    1000.0
+    """
+    x = asarray(x)
+    return apply(get("logsumexp"), x, axis=many_axes(axis, x.ndim, "logsumexp"), keepdims=bool(keepdims))
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
+    """x weightᵀ + bias: x (…, inputs), weight (outputs, inputs), bias (outputs,) give (…, outputs).
+
+    >>> linear(asarray([1.0, 2.0]), asarray([[3.0, 4.0]]), asarray([1.0])).tolist()
+    [12.0]
+    """
+    return apply(get("linear"), *(asarray(v) for v in (x, weight, bias) if v is not None))
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / √(var + eps) · weight + bias over the last axis; weight and bias have its shape.
+
+    The variance is taken in two passes, so large offsets lose nothing. Raises :class:`ShapeError`.
+
+    >>> layer_norm(asarray([1.0, 3.0]), eps=0.0).tolist()
+    [-1.0, 1.0]
+    """
+    x = asarray(x)
+    if weight is None and bias is not None:
+        weight = apply(get("broadcast_to"), asarray(1.0, dtype=asarray(bias).dtype), shape=x.shape[-1:])
+    affine = [asarray(v) for v in (weight, bias) if v is not None]
+    return apply(
+        get("layer_norm"), x, *affine, eps=float(eps), has_weight=weight is not None, has_bias=bias is not None
+    )  # fmt: skip
+
+
+def rms_norm(x: Any, weight: Any = None, eps: float = 1e-5) -> Tensor:
+    """x / √(mean x² + eps) · weight over the last axis; the weight has its shape. Raises :class:`ShapeError`.
+
+    >>> rms_norm(asarray([2.0, 2.0]), eps=0.0).tolist()
+    [1.0, 1.0]
+    """
+    x = asarray(x)
+    given = [] if weight is None else [asarray(weight)]
+    return apply(get("rms_norm"), x, *given, eps=float(eps), has_weight=weight is not None)
+
+
+def batch_norm(
+    x: Any, weight: Any = None, bias: Any = None, mean: Any = None, var: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """(x - mean) / √(var + eps) · weight + bias for every channel, the last axis of x (batch, …, channels).
+
+    Without ``mean`` and ``var`` they are the batch's own, over all other axes (training); with them, those that were
+    gathered before (inference). All four have shape (channels,).
+
+    >>> batch_norm(asarray([[1.0], [3.0]]), eps=0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    x = _channels_last("batch_norm", x, 2)
+    if (mean is None) is not (var is None):
+        raise ShapeError("batch_norm takes a mean and a variance, or neither", hint="mean=…, var=…")
+    if mean is None:
+        return _affine(_standardized(x, tuple(range(x.ndim - 1)), eps), weight, bias)
+    mean, var = (_of_channels("batch_norm", x, v) for v in (mean, var))
+    return _affine((x - mean) * apply(get("rsqrt"), var + float(eps)), weight, bias)
+
+
+def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    """x (batch, …, channels) with mean 0 and variance 1 over the inner axes, for every instance and channel.
+
+    >>> instance_norm(asarray([[[1.0], [3.0]]]), eps=0.0).tolist()
+    [[[-1.0], [1.0]]]
+    """
+    x = _channels_last("instance_norm", x, 3)
+    return _affine(_standardized(x, tuple(range(1, x.ndim - 1)), eps), weight, bias)
+
+
+def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    """x (batch, …, channels) with mean 0 and variance 1 over the inner axes and each of ``num_groups`` groups of
+    neighbouring channels. Raises :class:`ShapeError` where the channels do not divide.
+
+    >>> group_norm(asarray([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
+    """
+    x = _channels_last("group_norm", x, 2)
+    channels = x.shape[-1]
+    if num_groups < 1 or channels % num_groups:
+        raise ShapeError(f"group_norm: {channels} channels do not divide into {num_groups} groups")
+    grouped = apply(get("reshape"), x, shape=(*x.shape[:-1], num_groups, channels // num_groups))
+    y = _standardized(grouped, (*range(1, x.ndim - 1), x.ndim), eps)
+    return _affine(apply(get("reshape"), y, shape=x.shape), weight, bias)
+
+
+def _standardized(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+    return apply(get("standardize"), x, axis=axes, eps=float(eps))
+
+
+def _affine(y: Tensor, weight: Any, bias: Any) -> Tensor:
+    """y weight + bias along the last axis."""
+    if weight is not None:
+        y = y * _of_channels("a weight", y, weight)
+    return y if bias is None else y + _of_channels("a bias", y, bias)
+
+
+def _of_channels(name: str, x: Tensor, value: Any) -> Tensor:
+    tensor = asarray(value)
+    if tensor.shape != x.shape[-1:]:
+        raise ShapeError(f"{name} for {x.shape[-1]} channels has shape {x.shape[-1:]}, not {tensor.shape}")
+    return tensor
+
+
+def _channels_last(name: str, x: Any, least: int) -> Tensor:
+    tensor = asarray(x)
+    if tensor.ndim < least:
+        raise ShapeError(f"{name} takes (batch, …, channels) with {least} axes or more, not shape {tensor.shape}")
+    return tensor
+
+
+def embedding(x: Any, table: Any) -> Tensor:
+    """The rows of ``table`` (count, …) at the integers ``x``: shape ``x.shape + table.shape[1:]``.
+
+    >>> embedding(asarray([1, 0, 1]), asarray([[0.0, 1.0], [2.0, 3.0]])).tolist()
+    [[2.0, 3.0], [0.0, 1.0], [2.0, 3.0]]
+    """
+    x, table = asarray(x), asarray(table)
+    if not x.dtype.is_integer:
+        raise DTypeError(f"embedding looks up integers, not {x.dtype.name}")
+    if not table.ndim:
+        raise ShapeError("embedding looks up rows of a table, which has an axis at least")
+    return apply(get("take"), table, x, axis=0)
