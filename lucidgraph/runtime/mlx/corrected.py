@@ -13,9 +13,9 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-LONG: Final = 256
+LONG: Final = 128
 """Sums of more elements than this are taken in blocks."""
-BLOCK: Final = 64
+BLOCK: Final = 16
 
 
 # -- reductions
@@ -30,9 +30,10 @@ def sum(x: mx.array, axis: Sequence[int], keepdims: bool) -> mx.array:
     """Σ over ``axis`` in blocks of blocks, pairwise in effect.
 
     MLX adds along an axis one after another on the CPU: ten million equal float32 numbers come out wrong by 5e-3. In
-    blocks of 64 the error stays near 1e-7. Cost: small extra kernels over 1/64 of the data (it is faster than the one
-    loop where memory is contiguous); a copy where several axes are reduced that are not contiguous, or where the length
-    is no multiple of 64 and other axes stand before it. Nothing on a GPU, where MLX sums in trees.
+    blocks of 16 the error stays below 2e-7. Cost: extra kernels over 1/16 of the data, which on a contiguous axis are
+    made up for (10 million numbers: 3 ms against 8), on another axis cost about a quarter; a copy where several axes
+    are reduced that are not contiguous, or where the length is no multiple of 16 and other axes stand before it.
+    Nothing on a GPU, where MLX sums in trees.
     """
     if adds_in_trees():
         return mx.sum(x, axis=tuple(axis), keepdims=keepdims)
@@ -59,7 +60,7 @@ def _adjacent(axis: Sequence[int]) -> list[tuple[int, int]]:
 
 def _block_sum(x: mx.array, axis: int) -> mx.array:
     leading = (slice(None),) * axis
-    while x.shape[axis] > LONG:
+    while x.shape[axis] > 2 * BLOCK:
         n = x.shape[axis]
         blocks, rest = divmod(n, BLOCK)
         head = x[(*leading, slice(0, n - rest))] if rest else x
@@ -169,9 +170,7 @@ def _erf_over_x(square: np.ndarray) -> np.ndarray:
 
 
 _ERF64_LIMIT: Final = 6.0
-_ERF64: Final = tuple(
-    np.polynomial.Chebyshev.interpolate(_erf_over_x, 60, (0, _ERF64_LIMIT**2)).coef.tolist()
-)
+_ERF64: Final = tuple(np.polynomial.Chebyshev.interpolate(_erf_over_x, 60, (0, _ERF64_LIMIT**2)).coef.tolist())
 
 
 def _erf64(x: mx.array) -> mx.array:
@@ -225,7 +224,6 @@ def cbrt(x: mx.array) -> mx.array:
     return mx.where((size == 0) | mx.isinf(size), x, mx.sign(x) * better)
 
 
-
 # -- casts, copies, places
 
 
@@ -270,3 +268,23 @@ def updated(x: mx.array, places: slice | tuple[slice, ...], v: mx.array) -> mx.a
     y = mx.array(x)
     y[places] = v
     return y
+
+
+Places = mx.array | tuple[slice | mx.array, ...]
+
+
+def scatter_max(x: mx.array, places: Places, v: mx.array) -> mx.array:
+    """x with the greatest of itself and ``v`` in some places; NaN wins, which MLX drops. Cost: for floats a second
+    scatter, of the NaNs' places."""
+    return _nan_wins(x, places, v, x.at[places].maximum(v))
+
+
+def scatter_min(x: mx.array, places: Places, v: mx.array) -> mx.array:
+    """x with the least of itself and ``v`` in some places; otherwise as :func:`scatter_max`."""
+    return _nan_wins(x, places, v, x.at[places].minimum(v))
+
+
+def _nan_wins(x: mx.array, places: Places, v: mx.array, extreme: mx.array) -> mx.array:
+    if not mx.issubdtype(x.dtype, mx.floating):
+        return extreme
+    return mx.where(mx.isnan(x).at[places].maximum(mx.isnan(v)), math.nan, extreme)
