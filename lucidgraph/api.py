@@ -97,23 +97,18 @@ class CompiledFunction:
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What became of the function: its programs and why each was made; for the arguments, if given, whether a
-        call would need another, what every pass does to it, and the code that runs."""
-        core = self._core
-        lines = [f"{core.label} on {wiring.backend(self._backend).name}: {len(core.history)} traces"]
-        lines += [f"  {k}. {event}" for k, event in enumerate(core.history, 1)]
-        if args or kwargs:
-            call = core.take(args, kwargs)
-            if core.cache.get(call.signature) is None:
-                lines.append(f"a call with these arguments would be traced: {core.why(call.signature)}")
-            else:
-                lines.append("a call with these arguments finds its program")
-            be = wiring.backend(self._backend)
-            recorded = core.trace(args, kwargs)[1].graph
-            sizes = [("record", len(recorded.nodes))]
-            final = wiring.lowered(recorded, be, lambda name, graph: sizes.append((name, len(graph.nodes))))
-            lines.append("nodes after each pass: " + ", ".join(f"{name} {count}" for name, count in sizes))
-            lines += ["", str(final), "", wiring.executable(final, be).source]
-        return "\n".join(lines)
+        call would need another, what every pass does to it, the graph that runs, and the code."""
+        core, be = self._core, wiring.backend(self._backend)
+        report = wiring.shown("explain")
+        if not (args or kwargs):
+            return str(report(core.label, be.name, core.history))
+        signature = core.take(args, kwargs).signature
+        retrace = "" if signature in core.cache else core.why(signature)
+        recorded = core.trace(args, kwargs)[1].graph
+        after = [("record", recorded)]
+        final = wiring.lowered(recorded, be, lambda name, graph: after.append((name, graph)))
+        source = wiring.executable(final, be).source
+        return str(report(core.label, be.name, core.history, retrace, after, source))
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""

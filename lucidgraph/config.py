@@ -26,6 +26,13 @@ def _number(name: str, default: int) -> int:
         raise ValueError(f"{name}={value!r} is not an integer") from None
 
 
+def _one_of(name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = os.environ.get(name, default)
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}")
+    return value
+
+
 @dataclass(slots=True)
 class Config:
     """The process-wide settings; ``lucidgraph.config`` is the one instance."""
@@ -34,6 +41,7 @@ class Config:
     verify_passes: bool
     cache_entries: int
     deferred_limit: int
+    rules: str
 
 
 config = Config(
@@ -41,4 +49,5 @@ config = Config(
     verify_passes=_flag("LUCIDGRAPH_VERIFY", default=False),
     cache_entries=_number("LUCIDGRAPH_CACHE_ENTRIES", 256),
     deferred_limit=_number("LUCIDGRAPH_DEFERRED_LIMIT", 1000),
+    rules=_one_of("LUCIDGRAPH_RULES", "exact", ("exact", "rounding", "domain")),
 )

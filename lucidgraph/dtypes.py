@@ -120,6 +120,7 @@ DEFAULT_COMPLEX: Final = complex64
 _BY_NAME: Final = {d.name: d for d in ALL}
 _BY_NUMPY: Final = {d.numpy: d for d in ALL}
 _PYTHON: Final[dict[type, DType]] = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
+_SIGNIFICAND: Final = {float16: 11, bfloat16: 8, float32: 24, float64: 53}
 _UNSIGNED_TO_SIGNED: Final = {1: int16, 2: int32, 4: int64}
 
 
@@ -194,6 +195,24 @@ def promote_types(a: DType, b: DType) -> DType:
     if b.kind == "c" and a is float64:
         return complex128
     return b
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of ``narrow`` is a value of ``wide``.
+
+    >>> holds(float32, bfloat16), holds(bfloat16, float16), holds(float16, uint8), holds(int64, uint64)
+    (True, False, True, False)
+    """
+    if wide is narrow or narrow.is_bool:
+        return True
+    if narrow.is_inexact:
+        if wide.is_complex:
+            return holds(to_real(wide), to_real(narrow))
+        return wide.is_floating and narrow.is_floating and narrow.itemsize < wide.itemsize
+    if wide.is_integer:
+        return narrow.itemsize < wide.itemsize and wide.kind in ("i", narrow.kind)
+    bits = 8 * narrow.itemsize - (narrow.kind == "i")
+    return wide.is_inexact and bits <= _SIGNIFICAND[to_real(wide)]
 
 
 def is_lossy_pair(a: DType, b: DType) -> bool:

@@ -44,7 +44,12 @@ class Builder:
         return self.append(op, operands, attrs, types, lint)
 
     def append(
-        self, op: type[Op], operands: Sequence[Node], attrs: Mapping[str, Any], types: tuple[TensorType, ...], lint: str = ""
+        self,
+        op: type[Op],
+        operands: Sequence[Node],
+        attrs: Mapping[str, Any],
+        types: tuple[TensorType, ...],
+        lint: str = "",
     ) -> Node:
         """A node whose result types are known already."""
         node = Node(
@@ -61,6 +66,8 @@ class Builder:
 
     def constant(self, value: Scalar, dtype: DType) -> Node:
         """A 0-d constant of ``dtype``, one node per value."""
+        if dtype.is_floating and type(value) is int and float(value) == value:
+            value = float(value)
         key = (repr(value), dtype)
         node = self._scalars.get(key)
         if node is None:
@@ -225,7 +232,7 @@ class Var:
         return self.emit("sum", axis=axis, keepdims=keepdims, dtype=None if self.dtype.is_inexact else self.dtype)
 
     def sum_to(self, shape: Shape) -> Var:
-        """Undo a broadcast from ``shape``: sum over the axes that it added or stretched. Nothing where it did nothing."""
+        """Undo a broadcast from ``shape``: sum over the axes that it added or stretched, if any."""
         added = self.ndim - len(shape)
         stretched = tuple(k for k in range(added, self.ndim) if shape[k - added] == 1 and self.shape[k] != 1)
         out = self.sum(tuple(range(added)) + stretched, keepdims=False) if added or stretched else self

@@ -106,13 +106,12 @@ class Node:
 
     def replace(self, **changes: Any) -> Node:
         """A copy with some fields changed."""
-        fields = {
+        fields: dict[str, Any] = {
             "op": self.op, "operands": self.operands, "attrs": self.attrs, "types": self.types, "source": self.source,
             "scope": self.scope, "policy": self.policy, "origin": self.origin, "lint": self.lint,
         }  # fmt: skip
         fields.update(changes)
-        op, operands, attrs, types = (fields.pop(k) for k in ("op", "operands", "attrs", "types"))
-        return Node(op, operands, attrs, types, **fields)
+        return Node(**fields)
 
     def __repr__(self) -> str:
         where = f" ({self.source})" if self.source else ""
@@ -255,9 +254,11 @@ class Graph:
         gradient per input named by position in ``wrt`` (all floating and complex inputs when None)."""
         return HOOKS["backward"](self, wrt)  # type: ignore[no-any-return]
 
-    def residuals(self) -> Any:
-        """What the backward pass keeps alive: a sequence of (value, nbytes, needed_by)."""
-        return HOOKS["residuals"](self)
+    def residuals(self, wrt: Sequence[int] | None = None) -> Any:
+        """What the backward pass keeps alive: a sequence of (value, nbytes, needed_by).
+
+        ``wrt`` as in :meth:`backward`."""
+        return HOOKS["residuals"](self, wrt)
 
     def cost(self) -> Any:
         """Floating-point operations and bytes moved, per node and in total."""

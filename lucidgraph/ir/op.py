@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -102,12 +103,25 @@ class Op:
 
     elementwise: ClassVar[bool] = False
     commutative: ClassVar[bool] = False
+    """f(x, y) = f(y, x), to the bit."""
+    associative: ClassVar[bool] = False
+    """f(f(x, y), z) = f(x, f(y, z)): exactly of integers and booleans, but for rounding of floats."""
     idempotent: ClassVar[bool] = False
-    """f(f(x)) = f(x)."""
+    """f(f(x)) = f(x); of two operands, f(x, x) = x."""
     involution: ClassVar[bool] = False
     """f(f(x)) = x, exactly."""
+    even: ClassVar[bool] = False
+    """f(-x) = f(x), exactly."""
+    whole: ClassVar[bool] = False
+    """The result is a whole number, and that of a whole number is itself."""
+    identity: ClassVar[bool] = False
+    """f(x) = x: a mark that passes read."""
     moves_data: ClassVar[bool] = False
     """Only copies elements: exact in every dtype."""
+    keeps_order: ClassVar[bool] = False
+    """The result is its operand's elements in the same row-major order, in another shape."""
+    exactly_rounded: ClassVar[bool] = False
+    """Each element is the exact result rounded once, so that every backend has the same bits."""
     effect: ClassVar[bool] = False
     """Must run, and in order, though nothing uses its result."""
     captures: ClassVar[bool] = False
@@ -161,7 +175,7 @@ class Op:
 
     @classmethod
     def of(cls, *operands: Var | float, **attrs: Any) -> Var:
-        """A node of this op over explicit operands, in the builder of the operands. Numbers take the first one's dtype."""
+        """A node of this op over explicit operands, in their builder. Numbers take the first one's dtype."""
         like = next(v for v in operands if isinstance(v, Var))
         nodes = [v.node if isinstance(v, Var) else like.scalar(v).node for v in operands]
         return Var(like.builder, like.builder.emit(cls, nodes, attrs))
@@ -236,7 +250,7 @@ class Op:
     def lint(cls, types: Types) -> str:
         """A remark on a lossy promotion, or an empty string."""
         strong = [types[k].dtype for k in cls.shared_operands(len(types)) if not types[k].weak]
-        for a, b in zip(strong, strong[1:], strict=False):
+        for a, b in pairwise(strong):
             if is_lossy_pair(a, b):
                 return f"{a.name} with {b.name} gives float32, which cannot hold them exactly"
         return ""
@@ -247,6 +261,11 @@ class Op:
     def evaluate(cls, *arrays: Any, **attrs: Any) -> Any:
         """The value in NumPy. Half-precision operands arrive as float32; the result is rounded to the result type."""
         raise TypeError(f"{cls.__qualname__}.evaluate is missing")
+
+    @classmethod
+    def same_everywhere(cls, types: Sequence[TensorType], attrs: Attrs) -> bool:
+        """Whether the value for operands of these types is the same to the bit on every backend."""
+        return cls.moves_data or (cls.exactly_rounded and not any(t.dtype.is_complex for t in types))
 
     @staticmethod
     def dispatch(be: Any, *args: Any) -> Any:

@@ -36,7 +36,7 @@ def format_value(value: Any, slot: int = 0, depth: int = 0) -> str:
     if kind in (bool, int, str) or value is None:
         return repr(value)
     if kind is float or kind is complex:
-        return repr(value)
+        return repr(value).strip("()")
     if kind is DType:
         return str(value.name)
     if kind is tuple:
@@ -63,13 +63,38 @@ def format_types(types: tuple[TensorType, ...]) -> str:
 
 
 def format_comment(node: Node) -> str:
-    parts = [str(node.origin)] if node.origin else []
+    """``  # stage: reason | lint: remark (file.py:12)``, without what is not there.
+
+    Backslash, newline and ``|`` are written ``\\\\``, ``\\n`` and ``\\p`` in the free texts. A text that ends in a
+    bracket is followed by ``()`` where there is no source, so that the last bracket always is the source.
+    """
+    parts = []
+    if node.origin:
+        stage, reason = _escaped(node.origin.stage).replace(":", "\\c"), _escaped(node.origin.reason)
+        parts.append(f"{stage}: {reason}" if reason else stage)
     if node.lint:
-        parts.append(f"lint: {node.lint}")
-    text = " | ".join(parts).replace("\n", " ")
+        parts.append(f"| lint: {_escaped(node.lint)}")
     if node.source:
-        text = f"{text} ({node.source})" if text else f"({node.source})"
-    return f"  # {text}" if text else ""
+        parts.append(f"({_escaped(str(node.source))})")
+    elif parts and parts[-1].endswith(")"):
+        parts.append("()")
+    return f"  # {' '.join(parts)}" if parts else ""
+
+
+_ESCAPES = {"\\": "\\", "\n": "n", "\r": "r", "|": "p", ":": "c"}
+_UNESCAPES = {letter: char for char, letter in _ESCAPES.items()}
+
+
+def _escaped(text: str) -> str:
+    for char in "\\\n\r|":
+        text = text.replace(char, "\\" + _ESCAPES[char])
+    return text
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return re.sub(r"\\(.)", lambda m: _UNESCAPES.get(m[1], m[0]), text)
 
 
 def names_of(graph: Graph) -> dict[Node, str]:
@@ -87,7 +112,7 @@ def node_lines(graph: Graph, depth: int = 0, comments: bool = True) -> Iterator[
         operands = ", ".join(names[operand] for operand in node.operands)
         line = f"{names[node]}: {format_types(node.types)} = {node.name}{attrs}({operands})"
         if node.scope:
-            line += f" in {node.scope}"
+            line += f" in {node.scope if _WORD.fullmatch(node.scope) else _quoted(node.scope)}"
         if node.policy:
             line += f" under {node.policy.name}"
         yield line + (format_comment(node) if comments else "")
@@ -95,7 +120,7 @@ def node_lines(graph: Graph, depth: int = 0, comments: bool = True) -> Iterator[
 
 def print_graph(graph: Graph, depth: int = 0) -> str:
     names = names_of(graph)
-    labels = [f' "{name}"' if name else "" for name in graph.input_names]
+    labels = [f" {_quoted(name)}" if name else "" for name in graph.input_names]
     inputs = ", ".join(f"{names[n]}{label}: {n.type}" for n, label in zip(graph.inputs, labels, strict=True))
     pad = _INDENT * (depth + 1)
     lines = [f"graph {graph.form}({inputs}) {{"]
@@ -115,21 +140,21 @@ def skeleton(graph: Graph) -> str:
 
 # -- parsing
 
+_FLOAT = r"(?:\d[\d.]*(?:[eE][-+]?\d+)?|inf\b|nan\b|inf(?=j)|nan(?=j))"
 _TOKEN = re.compile(
-    r"""\s*(?:
+    rf"""\s*(?:
       (?P<comment>\#[^\n]*)
-    | (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     | (?P<name>%\d+)
-    | (?P<number>[-+]?(?:\d[\w.]*(?:[eE][-+]?\d+)?(?:[-+][\w.]+(?:[eE][-+]?\d+)?j)?|(?:inf|nan)\b(?:[-+][\w.]+j)?j?))
+    | (?P<number>[-+]?(?:{_FLOAT}[-+])?{_FLOAT}j|[-+]?{_FLOAT})
     | (?P<word>~?[A-Za-z_][\w.]*)
-    | (?P<mark>[()\[\]{},:=])
+    | (?P<mark>[()\[\]{{}},:=])
+    | (?P<end>$)
     )""",
     re.VERBOSE,
 )
-_COMMENT = re.compile(
-    r"^\#\s(?:(?P<stage>(?!lint:)\w+)(?::\s(?P<reason>.*?))?(?=$|\s\||\s\([^()]*:\d+\)$))?"
-    r"(?:(?:\s\|\s)?lint:\s(?P<lint>.*?)(?=$|\s\([^()]*:\d+\)$))?\s?(?:\((?P<file>[^()]*):(?P<line>\d+)\))?$"
-)
+_WORD = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+_SOURCE = re.compile(r"(?:^|\s)\(([^()]*):(\d+)\)$")
 
 
 class _Parser:
@@ -138,6 +163,7 @@ class _Parser:
         self.at = 0
         self.kind = ""
         self.token = ""
+        self.comments: dict[str, tuple[SourceLine | None, Origin | None, str]] = {}
         self.advance()
 
     def fail(self, what: str) -> VerifyError:
@@ -146,9 +172,6 @@ class _Parser:
 
     def advance(self) -> str:
         previous = self.token
-        if not self.text[self.at :].strip() if self.at > len(self.text) - 8 else False:
-            self.kind, self.token, self.at = "end", "", len(self.text)
-            return previous
         match = _TOKEN.match(self.text, self.at)
         if match is None:
             self.kind, self.token = "bad", self.text[self.at : self.at + 10]
@@ -185,7 +208,7 @@ class _Parser:
         self.take("(")
         while not self.accept(")"):
             name = self.expect("name")
-            labels.append(self.expect("string")[1:-1] if self.kind == "string" else "")
+            labels.append(_unquote(self.advance()) if self.kind == "string" else "")
             self.take(":")
             inputs.append(Node(ops.get("input"), (), {}, (self.type(),)))
             known[name] = inputs[-1]
@@ -231,24 +254,21 @@ class _Parser:
         while not self.accept(")"):
             operands.append(self.operand(known))
             self.accept(",")
-        scope = self.advance() if self.accept("in") else ""
+        scope = ""
+        if self.accept("in"):
+            scope = _unquote(self.advance()) if self.kind == "string" else self.expect("word")
         policy = dtypes.from_name(self.expect("word")) if self.accept("under") else None
         source, origin, lint = None, None, ""
         if self.kind == "comment":
             source, origin, lint = self.comment()
-        node = Node(
-            op, tuple(operands), attrs, tuple(types), source=source, scope=scope, policy=policy, origin=origin, lint=lint
-        )
-        return name, node
+        where: dict[str, Any] = {"source": source, "scope": scope, "policy": policy, "origin": origin, "lint": lint}
+        return name, Node(op, tuple(operands), attrs, tuple(types), **where)
 
     def comment(self) -> tuple[SourceLine | None, Origin | None, str]:
-        match = _COMMENT.match(self.token)
-        if match is None:
-            raise self.fail("a comment in its form was expected")
-        self.advance()
-        source = SourceLine(match["file"], int(match["line"])) if match["line"] else None
-        origin = Origin(match["stage"], match["reason"] or "") if match["stage"] else None
-        return source, origin, match["lint"] or ""
+        comment = self.advance()
+        if comment not in self.comments:
+            self.comments[comment] = _parsed_comment(comment[2:])
+        return self.comments[comment]
 
     def attributes(self, op: type[ops.Op]) -> dict[str, Any]:
         attrs: dict[str, Any] = {}
@@ -297,6 +317,22 @@ class _Parser:
         return TensorType(tuple(sizes), dtypes.from_name(word.lstrip("~")), weak)
 
 
+def _parsed_comment(text: str) -> tuple[SourceLine | None, Origin | None, str]:
+    """What stands after ``# ``."""
+    source, origin = None, None
+    if (match := _SOURCE.search(text)) is not None:
+        source = SourceLine(_unescaped(match[1]), int(match[2]))
+        text = text[: match.start()]
+    elif text.endswith(" ()"):
+        text = text[:-3]
+    head, _, lint = text.partition("| lint: ")
+    head = head.removesuffix(" ") if lint else head
+    if head:
+        stage, _, reason = head.partition(": ")
+        origin = Origin(_unescaped(stage), _unescaped(reason))
+    return source, origin, _unescaped(lint)
+
+
 def _number(text: str) -> int | float | complex:
     if text.endswith("j"):
         return complex(text)
@@ -304,6 +340,16 @@ def _number(text: str) -> int | float | complex:
         return int(text)
     except ValueError:
         return float(text)
+
+
+def _quoted(text: str) -> str:
+    """``text`` in double quotes, with Python's escapes."""
+    plain = (c if c.isprintable() and c not in '"\\' else _escape(c) for c in text)
+    return f'"{"".join(plain)}"'
+
+
+def _escape(char: str) -> str:
+    return f"\\{char}" if char in '"\\' else char.encode("unicode_escape").decode("ascii")
 
 
 def _unquote(text: str) -> str:

@@ -57,7 +57,8 @@ def run_passes(
         except LucidGraphError:
             raise
         except Exception as error:
-            raise PassError(f"the pass {name} failed: {error!r}", hint="this is a fault of lucidgraph; report it") from error
+            hint = "this is a fault of lucidgraph; report it"
+            raise PassError(f"the pass {name} failed: {error!r}", hint=hint) from error
         if observe is not None:
             observe(name, graph)
     return graph

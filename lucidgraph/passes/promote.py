@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from ..dtypes import DType
-from ..dtypes import float32 as _FLOAT32
+from ..dtypes import DType, float32
 from ..ir import Accumulate, AmpPolicy, Builder, Graph, Node, Origin, TensorType
 from ..ir.ops.core import CastBackward, Constant
 from .rebuild import rebuild
@@ -56,7 +55,7 @@ def _reason(node: Node, operand: Node, dtype: DType) -> str:
     name, schema, have = node.name, node.op.schema_v1, operand.type
     if have.weak:
         return f"a Python {'int' if have.dtype.is_integer else have.dtype.name.rstrip('0123456789')} meets {dtype.name}"
-    if node.policy is not None and have.dtype.is_floating and dtype in (node.policy, _FLOAT32):
+    if node.policy is not None and have.dtype.is_floating and dtype in (node.policy, float32):
         if schema.contraction:
             return f"autocast runs {name} in {dtype.name}"
         if schema.amp_policy is AmpPolicy.FORCE_FP32 and have.dtype.is_half:

@@ -42,6 +42,11 @@ class Cache(Generic[K, V]):
                 self._entries.move_to_end(key)
             return value
 
+    def __contains__(self, key: object) -> bool:
+        """Whether there is an entry; neither a hit nor a use."""
+        with self._lock:
+            return key in self._entries
+
     def put(self, key: K, value: V) -> V:
         """Keep ``value``, or return what another thread has put there first."""
         full = None

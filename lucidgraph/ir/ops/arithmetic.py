@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...dtypes import DType, bool_, to_real
 from ...errors import DTypeError
 from ..builder import Var
-from ..op import ZERO, Binary, Elementwise, Gradient, Unary, register
+from ..op import ZERO, Binary, Elementwise, Gradient, Op, Unary, register
 from ..schema import AmpPolicy, OpSchema
 from ..types import TensorType
 
@@ -19,6 +20,8 @@ class AddBackward(Binary):
     """z = x + y      ∂L/∂x = g, ∂L/∂y = g"""
 
     schema_v1 = OpSchema("add", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    associative = True
+    exactly_rounded = True
     commutative = True
 
     @classmethod
@@ -34,6 +37,7 @@ class SubBackward(Binary):
     """z = x - y      ∂L/∂x = g, ∂L/∂y = -g"""
 
     schema_v1 = OpSchema("subtract", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    exactly_rounded = True
 
     @classmethod
     def check_dtype(cls, dtype: DType) -> None:
@@ -50,9 +54,11 @@ class SubBackward(Binary):
 
 @register
 class MulBackward(Binary):
-    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x"""
+    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x, and 0 where g is 0 though the other factor be infinite"""
 
     schema_v1 = OpSchema("multiply", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    associative = True
+    exactly_rounded = True
     kSavesInput = True
     commutative = True
 
@@ -62,17 +68,38 @@ class MulBackward(Binary):
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         x, y = self.inputs
-        return [grad_out * y, grad_out * x]
+        return [MaskedMulBackward.of(grad_out, y), MaskedMulBackward.of(grad_out, x)]
+
+
+class _Masked(Binary):
+    """Base of masked_multiply and masked_divide: where the second operand is a number that cannot do harm, gradients
+    are written with the plain op, which differs in the sign of 0 alone."""
+
+    plain: ClassVar[type[Op]]
+
+    @classmethod
+    def of(cls, *operands: Var | float, **attrs: Any) -> Var:
+        x, y = operands
+        number = _number(y) if isinstance(y, Var) else y
+        dtype = (y if isinstance(y, Var) else x).dtype  # type: ignore[union-attr]
+        if number is not None and dtype.is_floating:
+            with np.errstate(all="ignore"):
+                rounded = float(dtype.numpy.type(number))
+            if rounded != 0.0 and math.isfinite(rounded):
+                return cls.plain.of(x, y)
+        return super().of(x, y)
 
 
 @register
-class MaskedMulBackward(Binary):
+class MaskedMulBackward(_Masked):
     """z = x y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g y, ∂L/∂y = x g
 
     The product of a cotangent with a derivative that may be infinite: what does not matter stays 0.
     """
 
     schema_v1 = OpSchema("masked_multiply", amp_policy=AmpPolicy.PROMOTE, arity=2, internal=True)
+    plain = MulBackward
+    exactly_rounded = True
     kSavesInput = True
 
     @classmethod
@@ -89,6 +116,7 @@ class DivBackward(Binary):
     """z = x / y      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True)
+    exactly_rounded = True
     kSavesInput = ("y",)
     kSavesOutput = True
 
@@ -103,10 +131,12 @@ class DivBackward(Binary):
 
 
 @register
-class MaskedDivBackward(Binary):
+class MaskedDivBackward(_Masked):
     """z = x / y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("masked_divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True, internal=True)
+    plain = DivBackward
+    exactly_rounded = True
     kSavesInput = ("y",)
     kSavesOutput = True
 
@@ -125,6 +155,7 @@ class NegBackward(Unary):
     """y = -x      ∂L/∂x = -g"""
 
     schema_v1 = OpSchema("negative", amp_policy=AmpPolicy.PROMOTE)
+    exactly_rounded = True
     involution = True
 
     @classmethod
@@ -145,6 +176,8 @@ class AbsBackward(Unary):
     """y = |x|      ∂L/∂x = g sign(x), 0 at 0; for complex x, ∂L/∂x = g conj(x)/|x|"""
 
     schema_v1 = OpSchema("abs", amp_policy=AmpPolicy.PROMOTE)
+    even = True
+    exactly_rounded = True
     kSavesInput = True
     idempotent = True
 
@@ -167,6 +200,7 @@ class SignBackward(Unary):
     """y = -1, 0 or 1 by the sign of x; NaN for NaN; x/|x| for complex x."""
 
     schema_v1 = OpSchema("sign")
+    exactly_rounded = True
     idempotent = True
     zero_gradient = "sign is a step function"
 
@@ -183,6 +217,7 @@ class ConjBackward(Unary):
     """y = conj(x)      ∂L/∂x = conj(g)"""
 
     schema_v1 = OpSchema("conj")
+    exactly_rounded = True
     involution = True
 
     @classmethod
@@ -198,6 +233,7 @@ class RealBackward(Unary):
     """y = Re x      ∂L/∂x = g, as a complex number"""
 
     schema_v1 = OpSchema("real")
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -216,6 +252,7 @@ class ImagBackward(Unary):
     """y = Im x, 0 for real x      ∂L/∂x = -i g"""
 
     schema_v1 = OpSchema("imag")
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -236,6 +273,7 @@ class ReciprocalBackward(Unary):
     """y = 1 / x      ∂L/∂x = -g y²"""
 
     schema_v1 = OpSchema("reciprocal", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    exactly_rounded = True
     kSavesOutput = True
 
     @classmethod
@@ -293,7 +331,8 @@ class _Extremum(Binary):
     then the constant takes all of it and the other gets 0 (so relu, clip and minimum(maximum()) agree at bounds)."""
 
     kSavesInput = True
-    commutative = True
+    idempotent = True
+    # Not commutative to the bit: which of 0.0 and -0.0 wins depends on their order.
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         x, y = self.inputs
@@ -349,6 +388,7 @@ class WhereBackward(Elementwise):
     """z = x where condition holds, else y      ∂L/∂x = g where condition, else 0; ∂L/∂y = 0 where condition, else g"""
 
     schema_v1 = OpSchema("where", arity=3)
+    exactly_rounded = True
     kSavesInput = ("condition",)
 
     @classmethod
@@ -374,6 +414,14 @@ class WhereBackward(Elementwise):
 def _ordered(name: str, dtype: DType) -> None:
     if dtype.is_complex:
         raise DTypeError(f"{name} has no meaning for {dtype.name}: complex numbers are not ordered")
+
+
+def _number(value: Var) -> Any:
+    """The number in every element of a constant, or of a broadcast one; else None."""
+    node = value.node
+    while node.name == "broadcast_to":
+        node = node.operands[0]
+    return node.attrs["value"] if node.name == "constant" else None
 
 
 def _is_constant(value: Var) -> bool:

@@ -21,6 +21,8 @@ def _require_bits(name: str, dtype: DType) -> None:
 
 class _Bits(Binary):
     zero_gradient = _INTEGER
+    associative = True
+    exactly_rounded = True
     commutative = True
 
     @classmethod
@@ -33,6 +35,7 @@ class BitwiseAnd(_Bits):
     """z = x & y, bit by bit"""
 
     schema_v1 = OpSchema("bitwise_and", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    idempotent = True
 
     @classmethod
     def evaluate(cls, x: Any, y: Any) -> Any:
@@ -44,6 +47,7 @@ class BitwiseOr(_Bits):
     """z = x | y, bit by bit"""
 
     schema_v1 = OpSchema("bitwise_or", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    idempotent = True
 
     @classmethod
     def evaluate(cls, x: Any, y: Any) -> Any:
@@ -66,6 +70,7 @@ class BitwiseInvert(Unary):
     """y = ~x: every bit flipped; of a boolean, its negation."""
 
     schema_v1 = OpSchema("bitwise_invert")
+    exactly_rounded = True
     zero_gradient = _INTEGER
     involution = True
 

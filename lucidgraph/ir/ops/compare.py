@@ -18,6 +18,7 @@ class _Comparison(Binary):
     """Base: both operands go to one dtype; a comparison with NaN is False (``not_equal``: True)."""
 
     zero_gradient = "a comparison is a step function"
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -109,6 +110,7 @@ class _Kind(Unary):
     """Base of the tests for NaN and infinity, which integers never are. Either part of a complex number counts."""
 
     zero_gradient = "a test is a step function"
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -152,6 +154,7 @@ class _Logical(Elementwise):
     """Base of logic: operands of any dtypes, each true where it is not 0 (NaN is true)."""
 
     zero_gradient = "a truth value is a step function"
+    exactly_rounded = True
 
     @classmethod
     def shared_operands(cls, count: int) -> Sequence[int]:
@@ -177,6 +180,8 @@ class LogicalAnd(_LogicalPair):
     """z = x ∧ y"""
 
     schema_v1 = OpSchema("logical_and", arity=2)
+    associative = True
+    idempotent = True
 
     @classmethod
     def evaluate(cls, x: Any, y: Any) -> Any:
@@ -188,6 +193,8 @@ class LogicalOr(_LogicalPair):
     """z = x ∨ y"""
 
     schema_v1 = OpSchema("logical_or", arity=2)
+    associative = True
+    idempotent = True
 
     @classmethod
     def evaluate(cls, x: Any, y: Any) -> Any:
@@ -199,6 +206,7 @@ class LogicalXor(_LogicalPair):
     """z = x ⊻ y"""
 
     schema_v1 = OpSchema("logical_xor", arity=2)
+    associative = True
 
     @classmethod
     def evaluate(cls, x: Any, y: Any) -> Any:
@@ -207,9 +215,10 @@ class LogicalXor(_LogicalPair):
 
 @register
 class LogicalNot(_Logical):
-    """y = ¬x. Of booleans an involution; of numbers not, hence no fact here."""
+    """y = ¬x. Of booleans an involution."""
 
     schema_v1 = OpSchema("logical_not")
+    involution = True
 
     @classmethod
     def infer(cls, x: TensorType) -> TensorType:  # type: ignore[override]

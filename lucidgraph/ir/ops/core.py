@@ -95,6 +95,11 @@ class CastBackward(Op):
     takes_wide_gradient = True
 
     @classmethod
+    def same_everywhere(cls, types: Any, attrs: Any) -> bool:
+        # A float outside the range of an integer type becomes whatever the machine makes of it.
+        return not (types[0].dtype.is_inexact and attrs["dtype"].is_integer)
+
+    @classmethod
     def infer(cls, x: TensorType, *, dtype: DType) -> TensorType:
         return TensorType(x.shape, dtype)
 
@@ -128,6 +133,7 @@ class StopGradientBackward(Op):
     schema_v1 = OpSchema("stop_gradient")
     zero_gradient = "stop_gradient says so"
     elementwise = True
+    identity = True
     idempotent = True
     moves_data = True
 
@@ -146,6 +152,7 @@ class PrimalBackward(Op):
 
     schema_v1 = OpSchema("primal", internal=True)
     elementwise = True
+    identity = True
     idempotent = True
     moves_data = True
 

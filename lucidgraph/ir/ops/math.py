@@ -192,6 +192,8 @@ class SquareBackward(Unary):
     """y = x²      ∂L/∂x = 2 g x"""
 
     schema_v1 = OpSchema("square", amp_policy=AmpPolicy.PROMOTE)
+    even = True
+    exactly_rounded = True
     kSavesInput = True
 
     @classmethod
@@ -207,6 +209,7 @@ class SqrtBackward(Unary):
     """y = √x      ∂L/∂x = g / 2y"""
 
     schema_v1 = OpSchema("sqrt", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    exactly_rounded = True
     kSavesOutput = True
 
     @classmethod
@@ -229,9 +232,11 @@ class RsqrtBackward(Unary):
         return np.divide(1, np.sqrt(x))
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
-        # In two steps: y³ alone overflows long before g y³ does.
-        y = self.y
-        return [MaskedMulBackward.of(MaskedMulBackward.of(grad_out, y), y * y) * -0.5]
+        # Factor by factor: y³ alone overflows before g y³ does, and its own gradient would be 0·∞ at x = 0.
+        g = grad_out
+        for _ in range(3):
+            g = MaskedMulBackward.of(g, self.y)
+        return [g * -0.5]
 
 
 @register
@@ -319,6 +324,8 @@ class _Rounding(Unary):
     """Base: floats are rounded to whole numbers of the same dtype, integers and booleans are returned as they are."""
 
     zero_gradient = "rounding is a step function"
+    whole = True
+    exactly_rounded = True
     idempotent = True
     rounded: ClassVar[Any]
 

@@ -7,7 +7,7 @@ Half-precision sums accumulate in float32 and round once.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,11 @@ class Reduction(Op):
     """Folds some axes into one value each."""
 
     flops_per_element = 1
+    merges: ClassVar[bool] = False
+    """Folding over some axes and then over others is folding over all: exactly of integers and booleans and where
+    ``exactly_rounded``, else but for rounding."""
+    keeps_single: ClassVar[bool] = False
+    """The fold of one element is that element, to the bit: so not of sum, which makes 0.0 of -0.0."""
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> TensorType:
@@ -106,6 +111,7 @@ class SumBackward(Reduction):
     schema_v1 = OpSchema("sum", version=1, amp_policy=AmpPolicy.PROMOTE, accumulate=Accumulate.WIDE)
     kSavesInput = False
     kSavesOutput = False
+    merges = True
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -150,6 +156,8 @@ class ProdBackward(Reduction):
     """
 
     schema_v1 = OpSchema("prod", amp_policy=AmpPolicy.PROMOTE, accumulate=Accumulate.WIDE)
+    merges = True
+    keeps_single = True
     kSavesInput = True
 
     @staticmethod
@@ -217,6 +225,9 @@ class _Extreme(Reduction):
 
     kSavesInput = True
     kSavesOutput = True
+    merges = True
+    keeps_single = True
+    exactly_rounded = True
 
     @classmethod
     def check(cls, x: TensorType, axis: Axes) -> None:
@@ -225,7 +236,8 @@ class _Extreme(Reduction):
         _refuse_complex(name, x)
         for k in axis:
             if x.shape[k] == 0 and x.size == 0 and prod(reduced_shape(x.shape, axis, False)) > 0:
-                raise AxisError(f"{name} over axis {k}, which has no elements, of {x}", hint="maximum with a start value")
+                what = f"{name} over axis {k}, which has no elements, of {x}"
+                raise AxisError(what, hint="maximum with a start value")
 
     def scale_graph_grad(self, g: Var) -> Var:
         x, top = self.x, self.put_back(self.y)
@@ -268,6 +280,9 @@ class _Truth(Reduction):
     """Base of any and all: numbers count as true where they are not 0."""
 
     zero_gradient = "a truth value is a step function"
+    merges = True
+    keeps_single = True
+    exactly_rounded = True
 
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
@@ -396,7 +411,9 @@ class StdBackward(Composite):
     kSavesInput = True
     kSavesOutput = True
 
-    infer = VarBackward.infer
+    @classmethod
+    def infer(cls, x: TensorType, *, axis: Axes, keepdims: bool, correction: float) -> TensorType:  # type: ignore[override]
+        return VarBackward.infer(x, axis=axis, keepdims=keepdims, correction=correction)
 
     @staticmethod
     def expand(x: Var, *, axis: Axes, keepdims: bool, correction: float) -> Var:  # type: ignore[override]

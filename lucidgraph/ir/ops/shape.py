@@ -52,6 +52,7 @@ class ReshapeBackward(Movement):
     """y = x in another shape, elements in row-major order      ∂L/∂x = g in x's shape"""
 
     schema_v1 = OpSchema("reshape")
+    keeps_order = True
     bare = "shape"
 
     @classmethod
@@ -73,6 +74,7 @@ class ExpandDimsBackward(Movement):
     """y = x with axes of size 1 at the places ``axis`` of the result      ∂L/∂x = g without them"""
 
     schema_v1 = OpSchema("expand_dims")
+    keeps_order = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes) -> TensorType:
@@ -95,6 +97,7 @@ class SqueezeBackward(Movement):
     """y = x without the axes ``axis``, each of size 1      ∂L/∂x = g with them"""
 
     schema_v1 = OpSchema("squeeze")
+    keeps_order = True
 
     @classmethod
     def infer(cls, x: TensorType, *, axis: Axes) -> TensorType:
