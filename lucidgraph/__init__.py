@@ -1,6 +1,7 @@
 """lucidgraph: array programs traced into a graph that is shown, corrected, differentiated and run fast."""
 # ruff: noqa: I001
 
+import sys as _sys
 from math import e, inf, nan, pi
 
 from . import ops, wiring
@@ -21,7 +22,7 @@ from .lang import compare as _compare
 from .lang import core as _core
 from .lang import creation as _creation
 from .lang import index as _index
-from .lang import linalg, nn
+from .lang import linalg, methods as _methods, nn, protocols as _protocols
 from .lang import math as _math
 from .lang import reduce as _reduce
 from .lang import shape as _shape
@@ -57,3 +58,8 @@ __all__ = [
     *_arithmetic.__all__, *_bitwise.__all__, *_compare.__all__, *_core.__all__, *_creation.__all__, *_index.__all__,
     *_math.__all__, *_reduce.__all__, *_shape.__all__, *_update.__all__,
 ]  # fmt: skip
+
+_methods.attach()
+_protocols.HOOKS["namespace"] = _sys.modules[__name__]
+_protocols.FUNCTIONS.update({name: value for name in __all__ if callable(value := globals()[name])})
+_protocols.FUNCTIONS.update({f"linalg.{name}": getattr(linalg, name) for name in linalg.__all__})
