@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from llvmlite import ir
@@ -9,7 +10,7 @@ from llvmlite import ir
 from ... import dtypes
 from ...dtypes import DType
 from ...ir import Node
-from .arithmetic import Rule, hypotenuse, is_zero, magnitude, multiply_values
+from .arithmetic import Rule, divide_values, hypotenuse, is_zero, magnitude, multiply_values
 from .compare import truth
 from .values import F32, F64, Lanes, Pair, Value, register_type
 from .vecmath import FUNCTIONS
@@ -34,8 +35,11 @@ def _either(name: str, of_complex: Rule) -> Rule:
 
 
 def _complex_exp(lanes: Lanes, node: Node, args: list[Value]) -> Value:
+    return complex_exponential(lanes, args[0])
+
+
+def complex_exponential(lanes: Lanes, z: Pair) -> Pair:
     """e^(a + ib) = e^a (cos b + i sin b)"""
-    z = args[0]
     size = call(lanes, "exp", z.re)
     zero = is_zero(lanes, z.im)  # a real argument has a real result, also where e^a is infinite
     im = lanes.b.select(zero, z.im, lanes.b.fmul(size, call(lanes, "sin", z.im)))
@@ -58,8 +62,12 @@ def _scaled_log(factor: float) -> Rule:
 
 
 def _complex_sqrt(lanes: Lanes, node: Node, args: list[Value]) -> Value:
+    return complex_root(lanes, args[0])
+
+
+def complex_root(lanes: Lanes, z: Pair) -> Pair:
     """√z = t + i b/(2t) with t = √((|z| + |a|)/2), parts exchanged where a < 0"""
-    z, b = args[0], lanes.b
+    b = lanes.b
     half = lanes.constant(0.5, z.re.type.element)
     zero = ir.Constant(z.re.type, None)
     t = call(lanes, "sqrt", b.fmul(b.fadd(hypotenuse(lanes, z), magnitude(lanes, z.re)), half))
@@ -117,6 +125,120 @@ def _complex_power(lanes: Lanes, node: Node, args: list[Value]) -> Value:
     zero, one = ir.Constant(w.re.type, None), lanes.constant(1.0, w.re.type.element)
     re = b.select(none, one, b.select(nothing, zero, value.re))
     return Pair(re, b.select(b.or_(none, nothing), zero, value.im))
+
+
+def _in_double(rule: Callable[[Lanes, Pair], Pair]) -> Rule:
+    """A function of complex numbers by formulas that cancel: single precision goes through double."""
+
+    def emit(lanes: Lanes, node: Node, args: list[Value]) -> Value:
+        dtype = node.dtype
+        z = converted(lanes, args[0], dtype, dtypes.complex128)
+        assert isinstance(z, Pair)
+        return converted(lanes, rule(lanes, z), dtypes.complex128, dtype)
+
+    return emit
+
+
+def _scaled(lanes: Lanes, z: Pair, factor: float) -> Pair:
+    by = lanes.constant(factor, F64)
+    return Pair(lanes.b.fmul(z.re, by), lanes.b.fmul(z.im, by))
+
+
+def _plus(lanes: Lanes, z: Pair, w: Pair) -> Pair:
+    return Pair(lanes.b.fadd(z.re, w.re), lanes.b.fadd(z.im, w.im))
+
+
+def _turned(lanes: Lanes, z: Pair, back: bool = False) -> Pair:
+    """iz, or -iz."""
+    minus = lanes.b.fneg
+    return Pair(z.im, minus(z.re)) if back else Pair(minus(z.im), z.re)
+
+
+def _minus(lanes: Lanes, z: Pair) -> Pair:
+    return Pair(lanes.b.fneg(z.re), lanes.b.fneg(z.im))
+
+
+def _shifted(lanes: Lanes, z: Pair, by: float) -> Pair:
+    return Pair(lanes.b.fadd(z.re, lanes.constant(by, F64)), z.im)
+
+
+def _log(lanes: Lanes, z: Pair) -> Pair:
+    return Pair(call(lanes, "log", hypotenuse(lanes, z)), call(lanes, "atan2", z.im, z.re))
+
+
+def _exp2(lanes: Lanes, z: Pair) -> Pair:
+    """2^z = e^(z log 2)"""
+    return complex_exponential(lanes, _scaled(lanes, z, 0.6931471805599453))
+
+
+def _expm1(lanes: Lanes, z: Pair) -> Pair:
+    """e^z - 1 = (expm1 a cos b - 2 sin²(b/2)) + i e^a sin b"""
+    b = lanes.b
+    half = call(lanes, "sin", b.fmul(z.im, lanes.constant(0.5, F64)))
+    twice = b.fmul(lanes.constant(2.0, F64), b.fmul(half, half))
+    re = b.fsub(b.fmul(call(lanes, "expm1", z.re), call(lanes, "cos", z.im)), twice)
+    return Pair(re, b.fmul(call(lanes, "exp", z.re), call(lanes, "sin", z.im)))
+
+
+def _log1p(lanes: Lanes, z: Pair) -> Pair:
+    """log(1 + z) = log1p(a(2 + a) + b²)/2 + i arg(1 + z); far from 0 as log|1 + z|"""
+    b = lanes.b
+    two, half = lanes.constant(2.0, F64), lanes.constant(0.5, F64)
+    one = _shifted(lanes, z, 1.0)
+    inner = b.fadd(b.fmul(z.re, b.fadd(two, z.re)), b.fmul(z.im, z.im))
+    near = b.fmul(half, call(lanes, "log1p", inner))
+    far = call(lanes, "log", hypotenuse(lanes, one))
+    small = b.fcmp_ordered("<", magnitude(lanes, inner), half)
+    return Pair(b.select(small, near, far), call(lanes, "atan2", one.im, one.re))
+
+
+def _rsqrt(lanes: Lanes, z: Pair) -> Pair:
+    one = Pair(lanes.constant(1.0, F64), ir.Constant(z.re.type, None))
+    value = divide_values(lanes, one, complex_root(lanes, z))
+    assert isinstance(value, Pair)
+    return value
+
+
+def _asinh(lanes: Lanes, z: Pair) -> Pair:
+    """asinh z = log(z + √(z² + 1)), by oddness in the right half plane, where nothing cancels"""
+    b = lanes.b
+    left = b.fcmp_ordered("<", z.re, ir.Constant(z.re.type, None))
+    w = _chosen(lanes, left, _minus(lanes, z), z)
+    square = multiply_values(lanes, w, w, is_float=False)
+    assert isinstance(square, Pair)
+    value = _log(lanes, _plus(lanes, w, complex_root(lanes, _shifted(lanes, square, 1.0))))
+    return _chosen(lanes, left, _minus(lanes, value), value)
+
+
+def _chosen(lanes: Lanes, condition: ir.Value, z: Pair, w: Pair) -> Pair:
+    return Pair(lanes.b.select(condition, z.re, w.re), lanes.b.select(condition, z.im, w.im))
+
+
+def _acosh(lanes: Lanes, z: Pair) -> Pair:
+    """acosh z = 2 log(√((z + 1)/2) + √((z - 1)/2))     (W. Kahan, 1987)"""
+    up = complex_root(lanes, _scaled(lanes, _shifted(lanes, z, 1.0), 0.5))
+    down = complex_root(lanes, _scaled(lanes, _shifted(lanes, z, -1.0), 0.5))
+    return _scaled(lanes, _log(lanes, _plus(lanes, up, down)), 2.0)
+
+
+def _atanh(lanes: Lanes, z: Pair) -> Pair:
+    """atanh z = (log1p z - log1p(-z))/2"""
+    return _scaled(lanes, _plus(lanes, _log1p(lanes, z), _minus(lanes, _log1p(lanes, _minus(lanes, z)))), 0.5)
+
+
+def _asin(lanes: Lanes, z: Pair) -> Pair:
+    """asin z = -i asinh(iz)"""
+    return _turned(lanes, _asinh(lanes, _turned(lanes, z)), back=True)
+
+
+def _acos(lanes: Lanes, z: Pair) -> Pair:
+    """acos z = π/2 - asin z"""
+    return _shifted(lanes, _minus(lanes, _asin(lanes, z)), 1.5707963267948966)
+
+
+def _atan(lanes: Lanes, z: Pair) -> Pair:
+    """atan z = -i atanh(iz)"""
+    return _turned(lanes, _atanh(lanes, _turned(lanes, z)), back=True)
 
 
 def _power(lanes: Lanes, node: Node, args: list[Value]) -> Value:
@@ -233,28 +355,28 @@ def _suffix(x: ir.Value) -> str:
 RULES: Final[dict[str, Rule]] = {
     "cast": _cast,
     "exp": _either("exp", _complex_exp),
-    "exp2": _real("exp2"),
-    "expm1": _real("expm1"),
+    "exp2": _either("exp2", _in_double(_exp2)),
+    "expm1": _either("expm1", _in_double(_expm1)),
     "log": _either("log", _complex_log),
-    "log1p": _real("log1p"),
+    "log1p": _either("log1p", _in_double(_log1p)),
     "log2": _either("log2", _scaled_log(1.4426950408889634)),
     "log10": _either("log10", _scaled_log(0.4342944819032518)),
     "sqrt": _either("sqrt", _complex_sqrt),
-    "rsqrt": _real("rsqrt"),
+    "rsqrt": _either("rsqrt", _in_double(_rsqrt)),
     "cbrt": _real("cbrt"),
     "sin": _either("sin", _complex_circular("sin")),
     "cos": _either("cos", _complex_circular("cos")),
     "tan": _either("tan", _complex_tan),
-    "asin": _real("asin"),
-    "acos": _real("acos"),
-    "atan": _real("atan"),
+    "asin": _either("asin", _in_double(_asin)),
+    "acos": _either("acos", _in_double(_acos)),
+    "atan": _either("atan", _in_double(_atan)),
     "atan2": _real("atan2"),
     "sinh": _either("sinh", _complex_circular("sinh")),
     "cosh": _either("cosh", _complex_circular("cosh")),
     "tanh": _either("tanh", _complex_tanh),
-    "asinh": _real("asinh"),
-    "acosh": _real("acosh"),
-    "atanh": _real("atanh"),
+    "asinh": _either("asinh", _in_double(_asinh)),
+    "acosh": _either("acosh", _in_double(_acosh)),
+    "atanh": _either("atanh", _in_double(_atanh)),
     "sigmoid": _real("sigmoid"),
     "erf": _real("erf"),
     "pow": _power,

@@ -275,6 +275,8 @@ class Planner:
             return False
         if any(n.shape == body.full for n in body.graph.outputs):
             return False
+        if not any(a.reduced for a in axes):
+            return False
         items = prod(a.size for a in axes[:-1] if not a.reduced)
         if columns:
             items *= -(-axes[-1].size // loops.lane_count(body, HOST))

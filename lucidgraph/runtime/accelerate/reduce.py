@@ -90,6 +90,8 @@ class Sum(_Linear):
         return self.join(lanes, state, self.state(converted(lanes, value, self.dtype, self.wide)))
 
     def join(self, lanes: Lanes, a: State, b: State) -> State:
+        if self.dtype.is_bool:
+            return [lanes.b.or_(a[0], b[0])]
         add = lanes.b.fadd if self.dtype.is_inexact else lanes.b.add
         return [add(x, y) for x, y in zip(a, b, strict=True)]
 
