@@ -144,6 +144,9 @@ class AccelerateBackend(IBackend):
     def compile(self, graph: Graph) -> Executable:
         return AccelerateExecutable(graph)
 
+    def set_threads(self, count: int) -> None:
+        EXECUTOR.set_threads(count)
+
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
         single = self._alone(node)
         key = single.digest
