@@ -1,9 +1,9 @@
 """Elementwise ops and reductions that can share a loop become Kernel nodes, which hold them as a graph.
 
-A kernel has a domain: a full shape S and at most one set of reduced axes A. Its members are *full* values, one element
-per point of S, and *row* values, one per point of S without A. Row values are broadcast back to S inside the kernel, so
-a whole softmax, or a layer norm and its gradient, is one kernel. Constants are repeated in every kernel that reads them.
-Which ops join is asked of the ops: ``elementwise``, ``reduces``, ``view``.
+A kernel has a domain: a full shape S and at most one set of reduced axes A. Its members are *full* values, one
+element per point of S, and *row* values, one per point of S without A. Row values are broadcast back to S inside
+the kernel, so a whole softmax, or a layer norm and its gradient, is one kernel. Constants are repeated in every
+kernel that reads them. Which ops join is asked of the ops: ``elementwise``, ``reduces``, ``view``.
 """
 
 from __future__ import annotations
@@ -267,7 +267,9 @@ class _Fusion:
             if len(leaving) == 1:
                 new[node] = kernel
             else:
-                new[node] = Node(Result, (kernel,), {"index": k}, (node.type,), source=node.source, origin=kernel.origin)
+                new[node] = Node(
+                    Result, (kernel,), {"index": k}, (node.type,), source=node.source, origin=kernel.origin
+                )
                 nodes.append(new[node])
 
 
@@ -285,4 +287,3 @@ def _names(members: Sequence[Node]) -> str:
 def fuse(graph: Graph) -> Graph:
     """The graph with every elementwise op and reduction inside a Kernel node."""
     return _Fusion(graph).run()
-

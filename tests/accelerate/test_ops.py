@@ -23,9 +23,9 @@ def test_every_primitive_has_a_lowering():
     for name, op in REGISTRY.items():
         if op.composite or name in structural or name not in SAMPLES:
             continue
-        assert (
-            name in loops.ELEMENTWISE or name in reduce.FOLDS or op.view or name in plan.OPAQUE
-        ), f"{name} is not lowered"
+        assert name in loops.ELEMENTWISE or name in reduce.FOLDS or op.view or name in plan.OPAQUE, (
+            f"{name} is not lowered"
+        )
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -63,7 +63,9 @@ LAYOUTS = {
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "complex64"])
 def test_layouts(layout, dtype):
     x = LAYOUTS[layout](np.arange(35).reshape(5, 7).astype(dtype) - 9)
-    program = lg.compile(lambda x: (x + 1, lg.sum(x, axis=0), lg.sum(x * x, axis=1), x.T, x[::-2, 1:5]), backend="accelerate")
+    program = lg.compile(
+        lambda x: (x + 1, lg.sum(x, axis=0), lg.sum(x * x, axis=1), x.T, x[::-2, 1:5]), backend="accelerate"
+    )
     wide = x.astype("complex128" if dtype == "complex64" else "float64")
     expected = wide + 1, wide.sum(0), (wide * wide).sum(1), wide.T, wide[::-2, 1:5]
     for actual, exact in zip(program(x), expected, strict=True):

@@ -222,7 +222,9 @@ def _float_divmod(lanes: Lanes, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.
     floor = lanes.intrinsic("floor", x.type, [div])
     half = lanes.constant(0.5, x.type.element)
     floor = b.select(b.fcmp_ordered(">", b.fsub(div, floor), half), b.fadd(floor, one), floor)
-    quotient = b.select(b.fcmp_unordered("!=", div, zero), floor, lanes.intrinsic("copysign", x.type, [zero, b.fdiv(x, y)]))
+    quotient = b.select(
+        b.fcmp_unordered("!=", div, zero), floor, lanes.intrinsic("copysign", x.type, [zero, b.fdiv(x, y)])
+    )
     return b.select(b.fcmp_ordered("==", y, zero), b.fdiv(x, y), quotient), moved
 
 

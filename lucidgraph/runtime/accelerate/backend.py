@@ -31,10 +31,10 @@ class _Instance:
         places, buffers, offsets = [], [], []
         for command in plan.commands:
             starts.append(len(words))
-            for slot, buffer, offset in command.pointers:
+            for slot, number, offset in command.pointers:
                 places.append(len(words) + slot)
-                buffers.append(buffer)
-                offsets.append(offset if buffer == STOP else offset + plan.buffers[buffer].offset)
+                buffers.append(number)
+                offsets.append(offset if number == STOP else offset + plan.buffers[number].offset)
             words.extend(command.words)
         self.words = np.array(words or [0], np.int64)
         base = self.words.ctypes.data
@@ -94,7 +94,9 @@ class AccelerateExecutable(Executable):
         """The commands in order, and where their results lie."""
         lines = [f"arena {self.plan.arena:,} bytes, {len(self.plan.commands)} commands on {EXECUTOR.threads} threads"]
         for k, c in enumerate(self.plan.commands):
-            where = [f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP]
+            where = [
+                f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP
+            ]
             split = "split" if c.split else "one thread"
             lines.append(f"  {k}. {c.name}: {c.items} items, {split}, {c.cost:,} bytes: {', '.join(where)}")
         return "\n".join(lines)

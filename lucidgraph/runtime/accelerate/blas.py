@@ -22,7 +22,12 @@ from .values import F32, F64, I8, I32, I64, PTR
 _ROW_MAJOR: Final = 101
 _PLAIN: Final = 111
 _TURNED: Final = 112
-_NAMES: Final = {dtypes.float32: "sgemm", dtypes.float64: "dgemm", dtypes.complex64: "cgemm", dtypes.complex128: "zgemm"}
+_NAMES: Final = {
+    dtypes.float32: "sgemm",
+    dtypes.float64: "dgemm",
+    dtypes.complex64: "cgemm",
+    dtypes.complex128: "zgemm",
+}
 
 WORDS: Final = ("m", "n", "k", "turn_a", "turn_b", "lda", "ldb", "ldc", "pieces", "step", "by_rows",
                 "move_a", "move_b", "batch_a", "batch_b", "batch_c", "a", "b", "c")  # fmt: skip
@@ -122,8 +127,12 @@ def leading(strides: tuple[int, int], shape: tuple[int, int], itemsize: int) -> 
     """(flag, leading dimension) with which CBLAS reads a matrix of these strides; None where it cannot."""
     rows, columns = shape
     by_row, by_column = strides
-    if (by_column == itemsize or columns == 1) and (rows == 1 or (by_row >= columns * itemsize and by_row % itemsize == 0)):
+    if (by_column == itemsize or columns == 1) and (
+        rows == 1 or (by_row >= columns * itemsize and by_row % itemsize == 0)
+    ):
         return _PLAIN, max(columns, by_row // itemsize if rows > 1 else columns, 1)
-    if (by_row == itemsize or rows == 1) and (columns == 1 or (by_column >= rows * itemsize and by_column % itemsize == 0)):
+    if (by_row == itemsize or rows == 1) and (
+        columns == 1 or (by_column >= rows * itemsize and by_column % itemsize == 0)
+    ):
         return _TURNED, max(rows, by_column // itemsize if columns > 1 else rows, 1)
     return None

@@ -14,7 +14,6 @@ import atexit
 import ctypes
 import os
 import platform
-
 import threading
 from typing import Any, Final
 
@@ -79,7 +78,9 @@ class _Module:
     def worker(self) -> ir.Function:
         """``ptr worker(ptr index)``: for ever wait for the epoch to move, do one's part, count it done."""
         fn = ir.Function(self.module, ir.FunctionType(PTR, [PTR]), "worker")
-        entry, wait, spin, sleep, work, stop = (fn.append_basic_block(n) for n in ("entry", "wait", "spin", "sleep", "work", "stop"))
+        entry, wait, spin, sleep, work, stop = (
+            fn.append_basic_block(n) for n in ("entry", "wait", "spin", "sleep", "work", "stop")
+        )
         call, after = fn.append_basic_block("call"), fn.append_basic_block("after")
         b = ir.IRBuilder(entry)
         seen, left = b.alloca(I32), b.alloca(I32)
@@ -101,7 +102,10 @@ class _Module:
         b.cbranch(b.icmp_signed(">", n, I32(0)), spin, sleep)
         b.position_at_end(sleep)
         null = ir.Constant(PTR, None)
-        b.call(self.syscall, [I64(self.futex_number), self.epoch, I64(128), b.zext(b.load(seen, typ=I32), I64), null, null, I64(0)])
+        b.call(
+            self.syscall,
+            [I64(self.futex_number), self.epoch, I64(128), b.zext(b.load(seen, typ=I32), I64), null, null, I64(0)],
+        )
         b.branch(wait)
         b.position_at_end(work)
         b.store(now, seen)
@@ -122,7 +126,9 @@ class _Module:
         b.ret(ir.Constant(PTR, None))
         return fn
 
-    def call_kernel(self, b: ir.IRBuilder, address: ir.Value, args: ir.Value, begin: ir.Value, end: ir.Value, thread: ir.Value) -> None:
+    def call_kernel(
+        self, b: ir.IRBuilder, address: ir.Value, args: ir.Value, begin: ir.Value, end: ir.Value, thread: ir.Value
+    ) -> None:
         b.call(_Pointer(b.inttoptr(address, PTR), _KERNEL), [args, begin, end, thread])
 
     def start(self, worker: ir.Function) -> None:
@@ -203,7 +209,9 @@ class _Module:
         b.cbranch(go, body, after)
         b.position_at_end(body)
         base = b.gep(commands, [b.mul(k, I64(COMMAND_WORDS))], source_etype=I64)
-        address, args, items, split, price = (b.load(b.gep(base, [I64(w)], source_etype=I64), typ=I64) for w in range(COMMAND_WORDS))
+        address, args, items, split, price = (
+            b.load(b.gep(base, [I64(w)], source_etype=I64), typ=I64) for w in range(COMMAND_WORDS)
+        )
         many = b.and_(b.icmp_signed("!=", split, I64(0)), b.icmp_signed(">", threads, I64(1)))
         with b.if_else(many) as (then, otherwise):
             with then:
@@ -267,7 +275,9 @@ class Executor:
             llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
         self._code = compile_module(_Module(HOST).write(), HOST)
         integer, pointer = ctypes.c_int64, ctypes.c_void_p
-        self._run: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, integer, integer, integer, pointer)(self._code.address("run"))
+        self._run: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, integer, integer, integer, pointer)(
+            self._code.address("run")
+        )
         self._start: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, integer)(self._code.address("start"))
         self._parallel: Any = ctypes.CFUNCTYPE(None, integer, integer, integer, integer)(self._code.address("parallel"))
 

@@ -29,8 +29,8 @@ def _array(address: int, view: View) -> np.ndarray[Any, Any]:
     """A contiguous view as an array, copied."""
     if not view.size:
         return np.empty(view.shape, view.dtype.numpy)
-    raw = (ctypes.c_char * view.nbytes).from_address(address)
-    return np.frombuffer(raw, view.dtype.numpy).reshape(view.shape).copy()
+    raw: Any = (ctypes.c_char * view.nbytes).from_address(address)
+    return np.ndarray(view.shape, view.dtype.numpy, raw).copy()
 
 
 def debug_print(planner: Planner, node: Node) -> View:

@@ -92,7 +92,10 @@ class _Indexed(KernelWriter):
 
             if self.along:
                 with self.loop(I64(0), w["inner"]) as k:
-                    self.place(b.add(target, k), lambda i: self.one(b.add(b.mul(b.add(source, i), w["inner"]), k), b.add(target, k)))
+                    self.place(
+                        b.add(target, k),
+                        lambda i: self.one(b.add(b.mul(b.add(source, i), w["inner"]), k), b.add(target, k)),
+                    )
             else:
                 self.place(j, copy_row)
         b.ret_void()
@@ -104,7 +107,9 @@ class _Indexed(KernelWriter):
 
     def one(self, source: ir.Value, target: ir.Value) -> None:
         single = Lanes(self.b, 1, self.machine)
-        single.store(single.load(self.dtype, self.at("x", source), None, None), self.dtype, self.at("y", target), None, None)
+        single.store(
+            single.load(self.dtype, self.at("x", source), None, None), self.dtype, self.at("y", target), None, None
+        )
 
     def scatter(self, combine: Combine) -> ir.Module:
         """x[o, i_j, :] = combine(that, y[o, j, :]) for every j in order; items are (o, piece of the inner axis)."""
@@ -132,7 +137,9 @@ class _Indexed(KernelWriter):
         b.ret_void()
         return self.module
 
-    def combined(self, lanes: Lanes, combine: Combine, target: ir.Value, source: ir.Value, mask: ir.Value | None) -> None:
+    def combined(
+        self, lanes: Lanes, combine: Combine, target: ir.Value, source: ir.Value, mask: ir.Value | None
+    ) -> None:
         place = self.at("x", target)
         old = lanes.load(self.dtype, place, None, mask)
         new = lanes.load(self.dtype, self.at("y", source), None, mask)
@@ -157,10 +164,19 @@ def gather(planner: Planner, node: Node) -> View:
         return out
     outer, axis, inner = _sides(x.shape, node.attrs["axis"])
     count = indices.shape[node.attrs["axis"]] if along else indices.size
-    code = shared_code(
-        f"gather {node.dtype.name} {along}", lambda: _Indexed(node.dtype, along, HOST).gather()
+    code = shared_code(f"gather {node.dtype.name} {along}", lambda: _Indexed(node.dtype, along, HOST).gather())
+    _command(
+        planner,
+        node,
+        code,
+        {"axis": axis, "count": count, "inner": inner},
+        indices,
+        x,
+        out,
+        outer * count,
+        out.nbytes,
+        1,
     )
-    _command(planner, node, code, {"axis": axis, "count": count, "inner": inner}, indices, x, out, outer * count, out.nbytes, 1)
     return out
 
 

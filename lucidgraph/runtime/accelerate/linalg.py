@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 from ... import dtypes
@@ -39,7 +40,12 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
         flat = a.reshaped((prod(batch) * m, k))
         if flat is not None:
             # One matrix for the whole batch: one tall product.
-            a, out, batch, m = flat, replace(out, shape=(prod(batch) * m, n), strides=(n * out.dtype.itemsize, out.dtype.itemsize)), [], prod(batch) * m
+            a, out, batch, m = (
+                flat,
+                replace(out, shape=(prod(batch) * m, n), strides=(n * out.dtype.itemsize, out.dtype.itemsize)),
+                [],
+                prod(batch) * m,
+            )
     a, first = _readable(planner, a)
     b, second = _readable(planner, b)
     count = prod(batch)
@@ -89,7 +95,7 @@ def _batched(planner: Planner, x: View, batch: tuple[int, ...]) -> tuple[View, i
     flat = distance.reshaped((prod(batch),)) if not distance.contiguous else None
     if flat is None:
         sizes = [(n, s) for n, s in zip(distance.shape, distance.strides, strict=True) if n != 1]
-        for (_, s), (n, t) in zip(sizes, sizes[1:], strict=False):
+        for (_, s), (n, t) in pairwise(sizes):
             if s != n * t:
                 copy = planner.temporary(x.shape, x.dtype)
                 planner.copy(x, copy)
@@ -106,7 +112,11 @@ def _by_loops(planner: Planner, a: View, b: View, out: View) -> None:
     rank = len(full)
 
     def spread(x: View, at: int) -> View:
-        x = replace(x, shape=(*x.shape[:-2], *_inserted(x.shape[-2:], at)), strides=(*x.strides[:-2], *_inserted(x.strides[-2:], at, 0)))
+        x = replace(
+            x,
+            shape=(*x.shape[:-2], *_inserted(x.shape[-2:], at)),
+            strides=(*x.strides[:-2], *_inserted(x.strides[-2:], at, 0)),
+        )
         return x.broadcast_to(full)
 
     turned = b.permuted((*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2))

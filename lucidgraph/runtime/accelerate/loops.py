@@ -91,8 +91,9 @@ class Body:
             else:
                 self.level[node] = max(levels, default=0)
                 self.is_full[node] = any(self.is_full[o] for o in node.operands)
-        self.passes = 1 + max([self.level[n] for n in graph.outputs if n.shape == full]
-                              + [self.level[n.operands[0]] for n in graph.nodes if n.op.reduces], default=0)  # fmt: skip
+        written = [self.level[n] for n in graph.outputs if n.shape == full]
+        folded = [self.level[n.operands[0]] for n in graph.nodes if n.op.reduces]
+        self.passes = 1 + max([*written, *folded], default=0)
 
     def folds(self, level: int) -> list[Node]:
         return [n for n in self.graph.nodes if n.op.reduces and self.level[n.operands[0]] == level]
@@ -259,7 +260,9 @@ class _Kernel(KernelWriter):
             stride = self.strides[k][-1]
             if self.layout.access[k] == "adjacent":
                 stride = I64(self.item_bytes(k))
-            out.append(pointer if self.layout.access[k] == "same" else self.lanes.offset(pointer, self.b.mul(v, stride)))
+            out.append(
+                pointer if self.layout.access[k] == "same" else self.lanes.offset(pointer, self.b.mul(v, stride))
+            )
         return out
 
     def operand(self, k: int) -> Node:

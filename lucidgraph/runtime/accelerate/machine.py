@@ -49,7 +49,9 @@ class Machine:
 
     def target_machine(self, jit: bool = True) -> Any:
         target = llvm.Target.from_triple(self.triple)
-        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, jit=jit, reloc="static" if jit else "pic")
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=2, jit=jit, reloc="static" if jit else "pic"
+        )
 
 
 @final

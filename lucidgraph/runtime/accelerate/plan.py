@@ -221,9 +221,7 @@ class Planner:
             else:
                 access.append("strided")
         layout = Layout(columns, len(outer), len(inner), tuple(access))
-        code = shared_code(
-            kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, HOST)
-        )
+        code = shared_code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, HOST))
         slots = Slots(layout)
         lanes = loops.lane_count(body, HOST)
         words = [0] * slots.total
@@ -362,7 +360,9 @@ class Planner:
 
     def assign(self) -> None:
         """Offsets in the arena: first fit, largest first among those whose lives overlap."""
-        temporaries = sorted((b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first)
+        temporaries = sorted(
+            (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
+        )
         live: list[Buffer] = []
         for buffer in temporaries:
             live = [b for b in live if b.last >= buffer.first]
@@ -419,4 +419,3 @@ def kernel_key(body: Body, layout: Layout) -> str:
 
 OPAQUE: Final[dict[str, Callable[[Planner, Node], View]]] = {}
 """Ops that are not fused, by name; filled by the chapters."""
-

@@ -151,7 +151,7 @@ def worst(lanes: Lanes, dtype: DType, largest: bool) -> ir.Value:
     return number
 
 
-class Any_(Fold):
+class AnyTrue(Fold):
     def start(self, lanes: Lanes) -> State:
         return [lanes.constant(0, I1)]
 
@@ -165,7 +165,7 @@ class Any_(Fold):
         return state[0]
 
 
-class All(Any_):
+class AllTrue(AnyTrue):
     def start(self, lanes: Lanes) -> State:
         return [lanes.constant(1, I1)]
 
@@ -212,7 +212,7 @@ class ArgMin(ArgMax):
 
 
 FOLDS: Final[dict[str, type[Fold]]] = {
-    "sum": Sum, "mean": Mean, "prod": Prod, "max": Max, "min": Min, "any": Any_, "all": All,
+    "sum": Sum, "mean": Mean, "prod": Prod, "max": Max, "min": Min, "any": AnyTrue, "all": AllTrue,
     "argmax": ArgMax, "argmin": ArgMin,
 }  # fmt: skip
 

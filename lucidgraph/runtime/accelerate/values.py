@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from llvmlite import ir
 
@@ -47,7 +47,8 @@ class Pair(NamedTuple):
     im: ir.Value
 
 
-Value = ir.Value | Pair
+Value: TypeAlias = Any
+"""A vector (``ir.Value``), or a pair of them."""
 
 
 @final

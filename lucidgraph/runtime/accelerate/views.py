@@ -37,9 +37,7 @@ class View:
     def contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
         natural = row_major(self.shape, self.dtype.itemsize)
-        return not self.size or all(
-            s == t or n == 1 for n, s, t in zip(self.shape, self.strides, natural, strict=True)
-        )
+        return not self.size or all(s == t or n == 1 for n, s, t in zip(self.shape, self.strides, natural, strict=True))
 
     def broadcast_to(self, shape: Shape) -> View:
         added = len(shape) - len(self.shape)
@@ -91,9 +89,7 @@ class View:
         return replace(self, offset=offset, shape=shape, strides=strides)
 
     def permuted(self, axes: tuple[int, ...]) -> View:
-        return replace(
-            self, shape=tuple(self.shape[k] for k in axes), strides=tuple(self.strides[k] for k in axes)
-        )
+        return replace(self, shape=tuple(self.shape[k] for k in axes), strides=tuple(self.strides[k] for k in axes))
 
 
 def row_major(shape: Shape, itemsize: int) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ class KernelWriter:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def span(self, start: ir.Value, stop: ir.Value, emit: Callable[[ir.Value, ir.Value | None], None]) -> None:
-        """``emit(position, mask)`` for the vectors from ``start`` to before ``stop``; the mask is None for whole ones."""
+        """``emit(position, mask)`` for the vectors from ``start`` to ``stop``; the mask is None for whole ones."""
         b, count = self.b, self.lanes.count
         if self.machine.masks:
             with self.loop(start, stop, count) as v:

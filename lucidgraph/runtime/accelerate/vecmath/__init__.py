@@ -20,7 +20,7 @@ from .emit import DEFAULT_TARGET, Emitter, Target
 from .exponential import exp, exp2, expm1
 from .hyperbolic import acosh, asinh, atanh, cosh, sigmoid, sinh, tanh
 from .logarithm import log, log1p, log2, log10
-from .power import cbrt, pow, reciprocal, rsqrt, sqrt  # noqa: A004 (the name of the function)
+from .power import cbrt, pow, reciprocal, rsqrt, sqrt
 from .special import erf
 from .trig import cos, sin, tan
 from .trig_inverse import acos, asin, atan, atan2

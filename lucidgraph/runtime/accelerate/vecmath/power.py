@@ -96,7 +96,7 @@ def _integer_kind(y: Real) -> tuple[Mask, Mask]:
 
 
 @emitter
-def pow(x: Real, y: Real) -> Real:  # noqa: A001 (the name of the function)
+def pow(x: Real, y: Real) -> Real:
     """x**y = 2**(y log2 |x|) with log2 to 2**-65 (binary32: all in binary64); special cases as in C99, annex F.
 
     Greatest error: 0.51 / 1.14 ulp.
