@@ -77,6 +77,8 @@ class Command:
     split: bool
     cost: int
     node: Node | None = None
+    replaces: dict[int, list[int]] = field(default_factory=dict)
+    """For a buffer written: the buffers read whose places it may take, element for element."""
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class Planner:
         self.plan = Plan()
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
+        self.replaced: set[int] = set()
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
@@ -257,6 +260,7 @@ class Planner:
             " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy",
             code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
+        made.replaces = _replaceable(body, inputs, outputs)
         if per_point:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -358,14 +362,34 @@ class Planner:
             buffer.kind, buffer.index = "output", k
             self.plan.outputs.append(TensorType(node.shape, node.dtype))
 
+    def dying(self, buffer: Buffer) -> Buffer | None:
+        """A temporary read for the last time by the command that writes ``buffer``, which may lie in its place."""
+        if buffer.first < 0:
+            return None
+        command = self.plan.commands[buffer.first]
+        for place in command.replaces.get(self.number_of[id(buffer)], ()):
+            other = self.plan.buffers[place]
+            if other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes:
+                if id(other) not in self.replaced:
+                    self.replaced.add(id(other))
+                    return other
+        return None
+
     def assign(self) -> None:
         """Offsets in the arena: first fit, largest first among those whose lives overlap."""
+        self.number_of = {id(b): k for k, b in enumerate(self.plan.buffers)}
         temporaries = sorted(
             (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
         )
         live: list[Buffer] = []
         for buffer in temporaries:
             live = [b for b in live if b.last >= buffer.first]
+            dying = self.dying(buffer)
+            if dying is not None:
+                buffer.offset = dying.offset
+                live = [b for b in live if b is not dying]
+                live.append(buffer)
+                continue
             offset = 0
             for other in sorted(live, key=lambda b: b.offset):
                 if offset + _aligned(buffer.nbytes) <= other.offset:
@@ -380,6 +404,20 @@ class Planner:
             self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
+
+
+def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:
+    """The inputs that an output may overwrite: read at the same places, and before any full value is written."""
+    full = [k for k, n in enumerate(body.graph.outputs) if n.shape == body.full]
+    if any(body.level[body.graph.outputs[k]] != body.passes - 1 for k in full):
+        return {}
+    found: dict[int, list[int]] = {}
+    for k in full:
+        out = outputs[k]
+        same = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) == (out.strides, out.shape, out.offset)]
+        others = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) != (out.strides, out.shape, out.offset)]
+        found[out.buffer] = [b for b in same if b not in others]
+    return found
 
 
 def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
