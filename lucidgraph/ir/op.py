@@ -7,7 +7,7 @@ A class is never instantiated to mean an operation; a :class:`~lucidgraph.ir.gra
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final, final
 
@@ -79,6 +79,9 @@ def broadcast_shapes(shapes: Sequence[Shape], what: str) -> Shape:
                     )
                 out[k] = size
     return tuple(out)
+
+
+_attributes: dict[type[Op], Mapping[str, inspect.Parameter]] = {}
 
 
 class Op:
@@ -291,6 +294,20 @@ class Op:
         return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
 
     @classmethod
+    def attributes(cls) -> Mapping[str, inspect.Parameter]:
+        """The attributes, their types and defaults: what ``infer`` takes by keyword (of a composite, ``expand``)."""
+        known = _attributes.get(cls)
+        if known is None:
+            parameters = inspect.signature(cls.attribute_rule(), eval_str=True).parameters
+            known = {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+            _attributes[cls] = known
+        return known
+
+    @classmethod
+    def attribute_rule(cls) -> Callable[..., Any]:
+        return cls.infer
+
+    @classmethod
     def missing_duties(cls) -> list[str]:
         missing = [] if "schema_v1" in vars(cls) else ["schema_v1"]
         if cls.infer.__func__ is Op.infer.__func__:  # type: ignore[attr-defined]
@@ -383,6 +400,10 @@ class Composite(Op):
             return cls.expand(*operands, **attrs)
         wide = [v.astype(float32) if v.dtype.is_half else v for v in operands]
         return cls.expand(*wide, **attrs).astype(dtype)
+
+    @classmethod
+    def attribute_rule(cls) -> Callable[..., Any]:
+        return cls.expand
 
     @classmethod
     def has_own_gradient(cls) -> bool:
