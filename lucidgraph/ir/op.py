@@ -50,13 +50,13 @@ def register(op: type[Op]) -> type[Op]:
 
     Usable as a decorator; this is also how ops from outside the package are added.
     """
+    missing = op.missing_duties()
+    if missing:
+        raise TypeError(f"{op.__qualname__} lacks {', '.join(missing)}")
     name = op.schema_v1.name
     known = REGISTRY.get(name)
     if known is not None and known is not op:
         raise DTypeError(f"an op called {name!r} is registered already: {known.__module__}.{known.__qualname__}")
-    missing = op.missing_duties()
-    if missing:
-        raise TypeError(f"{op.__qualname__} ({name}) lacks {', '.join(missing)}")
     REGISTRY[name] = op
     return op
 
@@ -289,9 +289,13 @@ class Op:
 
     @classmethod
     def operand_names(cls) -> tuple[str, ...]:
-        """The names of the operands, from ``infer``'s signature; a variadic op has one name."""
-        parameters = inspect.signature(cls.infer).parameters.values()
-        return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+        """The names of the operands, from ``infer``'s signature (from ``expand``'s of a composite whose ``infer`` takes
+        anything); a variadic op has one name."""
+        kinds = inspect.Parameter
+        parameters = list(inspect.signature(cls.infer).parameters.values())
+        if any(p.kind is kinds.VAR_KEYWORD for p in parameters):
+            parameters = list(inspect.signature(cls.attribute_rule()).parameters.values())
+        return tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL))
 
     @classmethod
     def attributes(cls) -> Mapping[str, inspect.Parameter]:

@@ -86,7 +86,9 @@ def _verify_constant(node: Node) -> None:
         low, high = t.dtype.range
         if not low <= value <= high:
             raise VerifyError(f"{node!r}: {value} does not fit {t.dtype.name}", source=node.source)
-    elif not t.dtype.is_complex and not isinstance(value, int) and not (t.dtype.is_floating and isinstance(value, float)):
+    elif isinstance(value, complex) and not t.dtype.is_complex:
+        raise VerifyError(f"{node!r}: {value!r} is no {t.dtype.name}", source=node.source)
+    elif isinstance(value, float) and not t.dtype.is_inexact:
         raise VerifyError(f"{node!r}: {value!r} is no {t.dtype.name}", source=node.source)
 
 

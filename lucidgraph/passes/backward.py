@@ -35,10 +35,7 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
                 "complex inputs have one",
                 hint="cast the input to a floating dtype, or leave it out",
             )
-    active = _active(graph, places)
-    graph = expand_where(graph, lambda n: n in active and issubclass(n.op, Composite) and not n.op.has_own_gradient())
-    active = _active(graph, places)
-
+    graph, active = _written_out(graph, places)
     builder = Builder()
     cotangents = [builder.input(TensorType(node.shape, node.type.user_dtype)) for node in graph.outputs]
     contributions: dict[Node, list[Var]] = {}
@@ -74,6 +71,17 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
         [*graph.input_names, *(f"cotangent{k}" for k in range(len(cotangents)))],
         order=graph.nodes,
     )
+
+
+def _written_out(graph: Graph, places: Sequence[int]) -> tuple[Graph, set[Node]]:
+    """The graph without active composites that have no gradient of their own, those inside others included; and what
+    is active in it."""
+    while True:
+        active = _active(graph, places)
+        chosen = {n for n in active if issubclass(n.op, Composite) and not n.op.has_own_gradient()}
+        if not chosen:
+            return graph, active
+        graph = expand_where(graph, chosen.__contains__)
 
 
 def _active(graph: Graph, places: Sequence[int]) -> set[Node]:
