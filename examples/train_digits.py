@@ -25,6 +25,7 @@ EPOCHS = 24
 BATCH = 64
 RATE = 0.1
 MOMENTUM = 0.9
+NOISE = 0.2
 WANTED = 0.97
 
 Params = list[dict[str, Any]]
@@ -71,11 +72,12 @@ def count_right(params: Params, x: Any, labels: Any) -> Any:
 
 
 def batches(x: Any, labels: Any, rng: Any) -> Any:
-    """Shuffled batches; the last one is smaller."""
+    """Shuffled batches with noise on the pixels, so that no digit is learned by heart; the last batch is smaller."""
     order = rng.permutation(len(x))
     for start in range(0, len(x), BATCH):
         chosen = order[start : start + BATCH]
-        yield x[chosen], labels[chosen]
+        noise = rng.normal(0, NOISE, (len(chosen), x.shape[1]))
+        yield (x[chosen] + noise).astype(np.float32), labels[chosen]
 
 
 def train(data: Any) -> tuple[Params, float]:

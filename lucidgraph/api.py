@@ -17,7 +17,6 @@ from .lang.tensor import Tensor, evaluate
 from .passes import by_name, explicit, run_passes
 from .runtime.backend import IBackend
 from .runtime.cache import Cache, CacheInfo
-from .show.explain import Lowering, explain
 
 
 @final
@@ -100,15 +99,16 @@ class CompiledFunction:
         """What became of the function: its programs and why each was made; for the arguments, if given, whether a
         call would need another, what every pass does to it, the graph that runs, and the code."""
         core, be = self._core, wiring.backend(self._backend)
-        call = None
-        if args or kwargs:
-            signature = core.take(args, kwargs).signature
-            retrace = "" if signature in core.cache else core.why(signature)
-            recorded = core.trace(args, kwargs)[1].graph
-            after = [("record", recorded)]
-            final = wiring.lowered(recorded, be, lambda name, graph: after.append((name, graph)))
-            call = Lowering(retrace, after, wiring.executable(final, be).source)
-        return explain(core.label, be.name, core.history, call)
+        report = wiring.shown("explain")
+        if not (args or kwargs):
+            return str(report(core.label, be.name, core.history))
+        signature = core.take(args, kwargs).signature
+        retrace = "" if signature in core.cache else core.why(signature)
+        recorded = core.trace(args, kwargs)[1].graph
+        after = [("record", recorded)]
+        final = wiring.lowered(recorded, be, lambda name, graph: after.append((name, graph)))
+        source = wiring.executable(final, be).source
+        return str(report(core.label, be.name, core.history, retrace, after, source))
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""

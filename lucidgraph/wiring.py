@@ -35,7 +35,9 @@ SHOW: Final[dict[str, tuple[str, str]]] = {
     "to_python": ("lucidgraph.show.python", "to_python"),
     "to_html": ("lucidgraph.show.page", "to_html"),
     "repr_html": ("lucidgraph.show.page", "repr_html"),
+    "explain": ("lucidgraph.show.explain", "explain"),
 }
+"""Loaded when first asked for: networkx, and all of ``show``, cost nothing until then."""
 
 _made: dict[str, IBackend | BackendError] = {}
 _lock = threading.Lock()
@@ -187,21 +189,22 @@ def to_mlx(buffer: Any, dtype: DType) -> Any:
 # -- hooks
 
 
-def _shown(name: str) -> Callable[..., Any]:
+def shown(name: str) -> Callable[..., Any]:
+    """A function of ``show``, imported when it is called."""
     module, attribute = SHOW[name]
 
-    def call(graph: Graph, *args: Any) -> Any:
-        return getattr(importlib.import_module(module), attribute)(graph, *args)
+    def call(*args: Any) -> Any:
+        return getattr(importlib.import_module(module), attribute)(*args)
 
     return call
 
 
 def connect() -> None:
     """Fill the hooks. Called once, by ``lucidgraph/__init__``."""
-    GRAPH_HOOKS.update({name: _shown(name) for name in SHOW})
+    GRAPH_HOOKS.update({name: shown(name) for name in SHOW})
     GRAPH_HOOKS["run"] = run_graph
     GRAPH_HOOKS["backward"] = lambda graph, wrt: backward(explicit(graph), wrt)
     TENSOR_HOOKS.update(evaluate=evaluate_deferred, to_numpy=to_numpy, to_mlx=to_mlx)
 
 
-__all__ = ["BACKENDS", "backend", "backends", "connect", "executable", "lowered", "to_family"]
+__all__ = ["BACKENDS", "backend", "backends", "connect", "executable", "lowered", "shown", "to_family"]

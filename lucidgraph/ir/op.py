@@ -289,13 +289,10 @@ class Op:
 
     @classmethod
     def operand_names(cls) -> tuple[str, ...]:
-        """The names of the operands, from ``infer``'s signature (from ``expand``'s of a composite whose ``infer`` takes
-        anything); a variadic op has one name."""
-        kinds = inspect.Parameter
-        parameters = list(inspect.signature(cls.infer).parameters.values())
-        if any(p.kind is kinds.VAR_KEYWORD for p in parameters):
-            parameters = list(inspect.signature(cls.attribute_rule()).parameters.values())
-        return tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL))
+        """The names of the operands, from ``infer``'s signature; a variadic op has one name."""
+        parameters = inspect.signature(cls.infer).parameters.values()
+        attributes = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return tuple(p.name for p in parameters if p.kind not in attributes)
 
     @classmethod
     def attributes(cls) -> Mapping[str, inspect.Parameter]:

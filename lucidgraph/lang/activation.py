@@ -6,9 +6,9 @@ from typing import Any
 
 from ..errors import DTypeError, ShapeError
 from ..ir.op import get
-from .arithmetic import abs, multiply, sign, subtract, where
+from .arithmetic import add, multiply, subtract, where
 from .axes import one_axis
-from .compare import greater, greater_equal
+from .compare import greater, greater_equal, less, logical_or
 from .math import square, tanh
 from .tensor import Tensor, apply, asarray
 
@@ -108,7 +108,7 @@ def hard_shrink(x: Any, lambd: float = 0.5) -> Tensor:
     [-1.0, 0.0]
     """
     x = asarray(x)
-    return where(greater(abs(x), float(lambd)), x, 0)
+    return where(logical_or(greater(x, float(lambd)), less(x, -float(lambd))), x, 0)
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
@@ -118,7 +118,8 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     [-0.5, 0.0]
     """
     x = asarray(x)
-    return where(greater(abs(x), float(lambd)), subtract(x, multiply(sign(x), float(lambd))), 0)
+    return add(where(greater(x, float(lambd)), subtract(x, float(lambd)), 0),
+               where(less(x, -float(lambd)), add(x, float(lambd)), 0))  # fmt: skip
 
 
 def softsign(x: Any) -> Tensor:

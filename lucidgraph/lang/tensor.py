@@ -292,63 +292,6 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    # -- operators
-
-    def __add__(self, other: Any) -> Any:
-        return _operator("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _operator("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _operator("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _operator("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _operator("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _operator("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _operator("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _operator("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _operator("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _operator("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _operator("remainder", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _operator("remainder", other, self)
-
-    def __neg__(self) -> Any:
-        return apply(get("negative"), self)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __abs__(self) -> Any:
-        return apply(get("abs"), self)
-
-
-def _operator(name: str, a: Any, b: Any) -> Any:
-    if not (_is_operand(a) and _is_operand(b)):
-        return NotImplemented
-    return apply(get(name), a, b)
-
-
-def _is_operand(value: object) -> bool:
-    return type(value) in _SCALARS or is_array(value)
-
 
 def _python_width(dtype: DType) -> Any:
     return np.float64 if dtype.is_floating else dtype.numpy

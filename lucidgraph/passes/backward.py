@@ -35,7 +35,9 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
                 "complex inputs have one",
                 hint="cast the input to a floating dtype, or leave it out",
             )
-    graph, active = _written_out(graph, places)
+    graph = _with_rules(graph, places)
+    active = _active(graph, places)
+
     builder = Builder()
     cotangents = [builder.input(TensorType(node.shape, node.type.user_dtype)) for node in graph.outputs]
     contributions: dict[Node, list[Var]] = {}
@@ -73,15 +75,14 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
     )
 
 
-def _written_out(graph: Graph, places: Sequence[int]) -> tuple[Graph, set[Node]]:
-    """The graph without active composites that have no gradient of their own, those inside others included; and what
-    is active in it."""
+def _with_rules(graph: Graph, places: Sequence[int]) -> Graph:
+    """The graph in which every composite that a gradient flows through has one of its own: others are written out,
+    and so are those inside their expansions."""
     while True:
-        active = _active(graph, places)
-        chosen = {n for n in active if issubclass(n.op, Composite) and not n.op.has_own_gradient()}
-        if not chosen:
-            return graph, active
-        graph = expand_where(graph, chosen.__contains__)
+        lacking = {n for n in _active(graph, places) if issubclass(n.op, Composite) and not n.op.has_own_gradient()}
+        if not lacking:
+            return graph
+        graph = expand_where(graph, lacking.__contains__)
 
 
 def _active(graph: Graph, places: Sequence[int]) -> set[Node]:

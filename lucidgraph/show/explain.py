@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from textwrap import indent
 
 from ..ir import Graph
@@ -11,22 +10,22 @@ from .cost import cost
 from .memory import memory
 from .text import amount, plain, stages
 
-__all__ = ["Lowering", "explain"]
+__all__ = ["explain"]
 
 
-@dataclass(frozen=True, slots=True)
-class Lowering:
-    """What one call comes to: ``retrace`` says why it needs a new program (empty where it finds one), ``passes`` are
-    the recorded graph and the graph after each pass, by name, ``source`` is the code that runs."""
+def explain(
+    label: str,
+    backend: str,
+    history: Sequence[object],
+    retrace: str = "",
+    passes: Sequence[tuple[str, Graph]] = (),
+    source: str = "",
+) -> str:
+    """A report on the function ``label``: its programs, ``history`` saying why each was made.
 
-    retrace: str
-    passes: Sequence[tuple[str, Graph]]
-    source: str
-
-
-def explain(label: str, backend: str, history: Sequence[object], call: Lowering | None = None) -> str:
-    """A report on the function ``label``: its programs, ``history`` saying why each was made; and for one call whether
-    it needs another, what every pass does, the graph that runs, its cost, and the code.
+    With ``passes``, the recorded graph of one call and the graph after each pass, by name: whether the call needs a
+    new program (``retrace`` says why, or is empty), what every pass does, the graph that runs, its cost, and the code,
+    ``source``.
 
     >>> print(explain("step", "reference", ["the first call, at train.py:31"]))
     step on the reference backend: 1 program traced
@@ -35,16 +34,16 @@ def explain(label: str, backend: str, history: Sequence[object], call: Lowering 
     count = len(history)
     lines = [f"{label} on the {backend} backend: {count or 'no'} program{'' if count == 1 else 's'} traced"]
     lines += [f"  {k}. {plain(str(event))}" for k, event in enumerate(history, 1)]
-    if call is None:
+    if not passes:
         return "\n".join(lines)
-    final = call.passes[-1][1]
-    verdict = f"needs a new program: {plain(call.retrace)}" if call.retrace else "finds its program"
+    final = passes[-1][1]
+    verdict = f"needs a new program: {plain(retrace)}" if retrace else "finds its program"
     work = cost(final)
     lines += [
         f"A call with these arguments {verdict}",
         "",
         "Passes",
-        indent(stages(call.passes), "  "),
+        indent(stages(passes), "  "),
         "",
         "The graph that runs",
         indent(str(final), "  "),
@@ -54,5 +53,5 @@ def explain(label: str, backend: str, history: Sequence[object], call: Lowering 
         "",
         f"Code for {backend}",
     ]
-    lines.append("  it runs the graph, node by node" if call.source == str(final) else indent(call.source, "  "))
+    lines.append("  it runs the graph, node by node" if source == str(final) else indent(source, "  "))
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Placement", "place"]
@@ -26,22 +26,22 @@ class Placement:
     height: float
 
 
-def place(
-    widths: Sequence[float], height: float, step: float, edges: Sequence[tuple[int, int]], leaves: Sequence[bool]
-) -> Placement:
+def place(widths: Sequence[float], height: float, step: float, edges: Sequence[tuple[int, int]]) -> Placement:
     """Boxes of ``widths`` and one ``height``, in layers ``step`` apart.
 
     ``edges`` go from a smaller number to a larger one, in the order of the larger one's operands. Each box stands one
-    layer below the lowest of its operands; a chain of boxes that hangs on ``leaves`` alone (constants) is pulled down
-    to who uses it. An edge over several layers has a lane in each, which it shares with others from the same box.
+    layer below the lowest of its operands, but inputs and constants, and what is made of one of them alone, are pulled
+    down to who uses them. An edge over several layers has a lane in each, shared with others from the same box.
     """
-    layers = _layers(len(widths), edges, leaves)
+    layers = _layers(len(widths), edges)
     # Lanes are numbered after the boxes: lane[(box, layer)].
     lanes: dict[tuple[int, int], int] = {}
     layer_of = list(layers)
     size = list(widths)
-    short: dict[tuple[int, int], None] = {}
-    for u, v in edges:
+    ends = _ends(edges, widths)
+    # From layer to layer, and how far right of the middle a line ends.
+    short: dict[tuple[int, int], float] = {}
+    for (u, v), end in zip(edges, ends, strict=True):
         at = u
         for layer in range(layers[u] + 1, layers[v]):
             lane = lanes.get((u, layer))
@@ -49,9 +49,9 @@ def place(
                 lane = lanes[u, layer] = len(size)
                 size.append(_LANE)
                 layer_of.append(layer)
-            short[at, lane] = None
+            short[at, lane] = 0.0
             at = lane
-        short[at, v] = None
+        short.setdefault((at, v), end)
     rows: list[list[int]] = [[] for _ in range(max(layer_of, default=-1) + 1)]
     for k, layer in enumerate(layer_of):
         rows[layer].append(k)
@@ -60,10 +60,9 @@ def place(
     for u, v in short:
         above[v].append(u)
         below[u].append(v)
-    _untangle(rows, above, below)
+    _untangle(rows, above, below, short)
     x = _columns(rows, size, above, below)
     centres = [(x[k], height / 2 + layer_of[k] * step) for k in range(len(size))]
-    ends = _ends(edges, widths)
     routes = []
     for (u, v), end in zip(edges, ends, strict=True):
         points = [(centres[u][0], centres[u][1] + height / 2)]
@@ -75,36 +74,37 @@ def place(
     return Placement(centres[: len(widths)], routes, right, len(rows) * step - (step - height) if rows else 0.0)
 
 
-def _layers(count: int, edges: Sequence[tuple[int, int]], leaves: Sequence[bool]) -> list[int]:
+def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     layers = [0] * count
-    hanging = list(leaves)
-    fed = [False] * count
     users: list[list[int]] = [[] for _ in range(count)]
-    operands: list[list[int]] = [[] for _ in range(count)]
+    operands: list[set[int]] = [set() for _ in range(count)]
     for u, v in edges:
-        operands[v].append(u)
+        operands[v].add(u)
         users[u].append(v)
+    loose = [False] * count
     for v in range(count):
-        for u in operands[v]:
-            layers[v] = max(layers[v], layers[u] + 1)
-            fed[v] = fed[v] or not hanging[u]
-        hanging[v] = hanging[v] or (bool(operands[v]) and not fed[v])
+        layers[v] = max((layers[u] + 1 for u in operands[v]), default=0)
+        loose[v] = len(operands[v]) <= 1 and all(loose[u] for u in operands[v])
     for u in reversed(range(count)):
-        if hanging[u] and users[u]:
+        if loose[u] and users[u]:
             layers[u] = min(layers[v] for v in users[u]) - 1
     return layers
 
 
-def _untangle(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
-    """Order each row by the mean place of its neighbours, down and up in turn."""
+def _untangle(
+    rows: list[list[int]], above: list[list[int]], below: list[list[int]], ends: Mapping[tuple[int, int], float]
+) -> None:
+    """Order each row by the mean place of its neighbours, down and up in turn; operands of one box as it takes them."""
     place: dict[int, float] = {}
     for row in rows:
         place.update((k, float(i)) for i, k in enumerate(row))
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for row in rows if down else rows[::-1]:
-            near = above if down else below
-            wanted = {k: sum(place[o] for o in near[k]) / len(near[k]) if near[k] else place[k] for k in row}
+            wanted = {}
+            for k in row:
+                near = [place[u] for u in above[k]] if down else [place[v] + ends[k, v] / 1000 for v in below[k]]
+                wanted[k] = sum(near) / len(near) if near else place[k]
             row.sort(key=wanted.__getitem__)
             place.update((k, float(i)) for i, k in enumerate(row))
 

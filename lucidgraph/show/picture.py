@@ -45,8 +45,7 @@ def picture(shown: Sequence[Item]) -> str:
     titles = [_short(item.title) for item in shown]
     widths = [_CHARACTER * max(len(t), len(_short(item.type)), 6) + 18 for t, item in zip(titles, shown, strict=True)]
     edges = [(operand, item.position) for item in shown for operand in item.operands]
-    leaves = [item.stage in ("constant", "captured") for item in shown]
-    placed = place(widths, _HEIGHT, _STEP, edges, leaves)
+    placed = place(widths, _HEIGHT, _STEP, edges)
     width, height = placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN
     parts = [f'<svg role="img" aria-label="the graph" width="{width:.0f}" height="{height:.0f}" '
              f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:.0f} {height:.0f}">']  # fmt: skip

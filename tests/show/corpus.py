@@ -73,6 +73,14 @@ def _choice(x: Any, y: Any) -> Any:
     return op("where", op("greater", x, y), op("sqrt", op("abs", x)), y), op("logical_not", x)
 
 
+def _lookup(x: Any, w: Any, k: Any) -> Any:
+    rows = op("take", w, k, axis=0)
+    first = op("slice", w, start=(0, 0), stop=(1, 4), step=(1, 1))
+    normal = op("layer_norm", rows, op("reshape", first, shape=(4,)), eps=1e-5, has_weight=True, has_bias=False)
+    best = op("take_along_axis", normal, op("reshape", k, shape=(1, 4)), axis=0)
+    return op("scatter_add", x, k, normal, axis=0), op("einsum", normal, x, subscripts="ij,kj->ik"), best
+
+
 def _prints(x: Any) -> Any:
     op("debug_print", x, format="{}")
     return -x
@@ -107,11 +115,12 @@ def graphs() -> dict[str, tuple[Graph, list[Any]]]:
     add("half", _half, array(4, 4), array(4, 4))
     add("choice", _choice, array(2, 3), array(2, 3).T.reshape(2, 3))
     add("empty", _chain, array(3, 0, 4).reshape(0, 4), array(0, 4), array(4))
+    add("lookup", _lookup, array(5, 4), array(6, 4), np.array([2, 0, 0, 3]))
     add("scalar", lambda x: x, np.float64(2.0))
     arrays = {name: array(2) + k for k, name in enumerate(HOSTILE)}
     graph = lg.trace(_named, **arrays)
     found["hostile"] = graph, [arrays[name] for name in graph.input_names]
-    for name in ("chain", "moves", "network", "half", "choice"):
+    for name in ("chain", "moves", "network", "half", "choice", "lookup"):
         differentiated(name)
     return found
 

@@ -177,9 +177,9 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
 # -- where the boxes go
 
 
-def check_placement(widths: list[float], edges: list[tuple[int, int]], leaves: list[bool]) -> None:
+def check_placement(widths: list[float], edges: list[tuple[int, int]]) -> None:
     height, step = 30.0, 50.0
-    placed = place(widths, height, step, edges, leaves)
+    placed = place(widths, height, step, edges)
     rows: dict[float, list[tuple[float, float]]] = {}
     for (x, y), w in zip(placed.centres, widths, strict=True):
         assert x - w / 2 >= -1e-6 and x + w / 2 <= placed.width + 1e-6
@@ -205,27 +205,25 @@ def check_placement(widths: list[float], edges: list[tuple[int, int]], leaves: l
 
 
 def test_boxes_do_not_overlap_and_lines_run_down_between_them() -> None:
-    check_placement([], [], [])
-    check_placement([50.0], [], [True])
+    check_placement([], [])
+    check_placement([50.0], [])
     for seed in range(25):
         rng = random.Random(seed)
         count = rng.randrange(2, 40)
         edges = [(rng.randrange(v), v) for v in range(1, count) for _ in range(rng.randrange(4))]
-        fed = {v for _, v in edges}
-        leaves = [v not in fed and rng.random() < 0.5 for v in range(count)]
-        check_placement([rng.uniform(40, 200) for _ in range(count)], edges, leaves)
+        check_placement([rng.uniform(40, 200) for _ in range(count)], edges)
 
 
 def test_constants_stand_beside_who_uses_them() -> None:
     # 0 -> 1 -> 2 -> 3, and a leaf 4 with its broadcast 5 that only 6 reads, as does 3.
     edges = [(0, 1), (1, 2), (2, 3), (4, 5), (3, 6), (5, 6)]
-    placed = place([60.0] * 7, 30.0, 50.0, edges, [k == 4 for k in range(7)])
+    placed = place([60.0] * 7, 30.0, 50.0, edges)
     depth = [round((y - 15) / 50) for _, y in placed.centres]
     assert depth == [0, 1, 2, 3, 2, 3, 4]
 
 
 def test_a_chain_is_drawn_straight() -> None:
-    placed = place([60.0, 120.0, 80.0], 30.0, 50.0, [(0, 1), (1, 2)], [False] * 3)
+    placed = place([60.0, 120.0, 80.0], 30.0, 50.0, [(0, 1), (1, 2)])
     assert len({round(x, 6) for x, _ in placed.centres}) == 1
 
 

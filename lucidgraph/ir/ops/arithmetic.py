@@ -54,7 +54,7 @@ class SubBackward(Binary):
 
 @register
 class MulBackward(Binary):
-    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x"""
+    """z = x y      ∂L/∂x = g y, ∂L/∂y = g x, and 0 where g is 0 though the other factor be infinite"""
 
     schema_v1 = OpSchema("multiply", amp_policy=AmpPolicy.PROMOTE, arity=2)
     associative = True
@@ -68,7 +68,7 @@ class MulBackward(Binary):
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         x, y = self.inputs
-        return [grad_out * y, grad_out * x]
+        return [MaskedMulBackward.of(grad_out, y), MaskedMulBackward.of(grad_out, x)]
 
 
 class _Masked(Binary):

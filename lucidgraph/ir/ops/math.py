@@ -232,9 +232,11 @@ class RsqrtBackward(Unary):
         return np.divide(1, np.sqrt(x))
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
-        # In two steps: y³ alone overflows long before g y³ does.
-        y = self.y
-        return [MaskedMulBackward.of(MaskedMulBackward.of(grad_out, y), y * y) * -0.5]
+        # Factor by factor: y³ alone overflows before g y³ does, and its own gradient would be 0·∞ at x = 0.
+        g = grad_out
+        for _ in range(3):
+            g = MaskedMulBackward.of(g, self.y)
+        return [g * -0.5]
 
 
 @register

@@ -18,7 +18,7 @@ from ...ir.text import format_attrs
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .lowering import FILE, Program, lower
-from .tables import TABLE
+from .nn import TAKES
 from .writing import dtype_text
 
 __all__ = ["MLXBackend", "MLXExecutable"]
@@ -106,7 +106,7 @@ class MLXBackend(IBackend):
     """Runs graphs through ``mlx.core``, on its default device. float64 computes on the CPU device only."""
 
     name = "mlx"
-    takes = frozenset(name for name in TABLE if name in {"softmax"})
+    takes = TAKES
     dtypes = frozenset(_DTYPES)
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class MLXBackend(IBackend):
         return host_array(buffer)
 
     def settle(self, buffers: Sequence[Any]) -> None:
-        mx.async_eval([b for b in buffers if isinstance(b, mx.array)])
+        mx.async_eval([b for b in buffers if isinstance(b, mx.array)])  # type: ignore[no-untyped-call]
 
     def require_dtypes(self, graph: Graph) -> None:
         super().require_dtypes(graph)
@@ -163,13 +163,11 @@ def _on_host(buffers: Sequence[Any]) -> bool:
 
 def _single(node: Node, types: tuple[TensorType, ...]) -> Callable[[Sequence[Any]], Any]:
     """A function of buffers that runs one node, from the same tables as whole programs; not compiled."""
+    if len(node.types) > 1:
+        raise BackendError(f"mlx runs {node.name}, with several results, in whole programs only", source=node.source)
     inputs = [Node(get("input"), (), {}, (t,)) for t in types]
     alone = node.replace(operands=tuple(inputs))
-    if len(alone.types) == 1:
-        outputs = [alone]
-    else:
-        raise BackendError(f"mlx runs {node.name}, which has several results, in whole programs only", source=node.source)
-    program = lower(Graph(inputs, [alone], outputs, "explicit"))
+    program = lower(Graph(inputs, [alone], [alone], "explicit"))
     arrays = [_to_mlx(array, t) for array, t in program.arrays]
     mx.eval(arrays)
 

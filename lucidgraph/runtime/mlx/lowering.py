@@ -5,8 +5,8 @@
         v3 = mx.maximum(v2, 0.0)  # model.py:13
         return [v3]
 
-``v3`` is ``%3`` of the printed graph. What the function is given: the graph's inputs; then what NumPy computed of Python
-numbers before the call; then the captured arrays.
+``v3`` is ``%3`` of the printed graph. What the function is given: the graph's inputs; then what NumPy computed of
+Python numbers before the call; then the captured arrays.
 """
 
 from __future__ import annotations
@@ -294,7 +294,8 @@ class _Lowering:
         for node in self.graph.nodes:
             if node in self.host:
                 operands = ", ".join(self.names.get(o, "") for o in node.operands)
-                head.append(f"# by NumPy, before each call: {self.names[node]} = {node.name}{format_attrs(node)}({operands})")
+                text = f"{self.names[node]} = {node.name}{format_attrs(node)}({operands})"
+                head.append(f"# by NumPy, before each call: {text}")
         head.append(f"def program({', '.join(parameters)}):")
         lines: dict[int, SourceLine] = {}
         for k, (text, source) in enumerate(self.body, start=len(head) + 1):
