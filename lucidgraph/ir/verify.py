@@ -62,6 +62,9 @@ def _verify_node(node: Node, known: set[Node], explicit: bool) -> None:
     elif node.name == "captured":
         if len(node.types) != 1 or set(node.attrs) != {"value"} or not isinstance(node.attrs["value"], CapturedArray):
             raise broken("is not one captured array")
+        array = node.attrs["value"].array
+        if array is not None and tuple(array.shape) != node.shape:
+            raise broken(f"holds an array of shape {tuple(array.shape)}")
     elif node.name == "result":
         types = node.operands[0].types
         index = node.attrs.get("index")
@@ -86,9 +89,8 @@ def _verify_constant(node: Node) -> None:
         low, high = t.dtype.range
         if not low <= value <= high:
             raise VerifyError(f"{node!r}: {value} does not fit {t.dtype.name}", source=node.source)
-    elif isinstance(value, complex) and not t.dtype.is_complex:
-        raise VerifyError(f"{node!r}: {value!r} is no {t.dtype.name}", source=node.source)
-    elif isinstance(value, float) and not t.dtype.is_inexact:
+    least = {float: "fc", complex: "c"}.get(type(value), "biufc")
+    if t.dtype.kind not in least:
         raise VerifyError(f"{node!r}: {value!r} is no {t.dtype.name}", source=node.source)
 
 

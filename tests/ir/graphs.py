@@ -32,7 +32,7 @@ NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-320]),
     st.sampled_from([complex(-0.0, math.nan), complex(math.inf, -0.0), complex(-math.nan, -math.inf), 1j]),
 )
-UNARY = [name for name, samples in SAMPLES.items() if all(len(s.operands) == 1 for s in samples)]
+UNARY = [name for name in SAMPLES if get(name).schema_v1.arity == 1 and not get(name).attributes()]
 ATTRIBUTED = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 
 
