@@ -121,6 +121,12 @@ class Op:
     """f(x) = x: a mark that passes read."""
     moves_data: ClassVar[bool] = False
     """Only copies elements: exact in every dtype."""
+    view: ClassVar[bool] = False
+    """The result is the operand's elements under other strides: no work where strides are free."""
+    reduces: ClassVar[bool] = False
+    """Folds the axes named by the attribute ``axis``, and can share a loop with what produces its operand."""
+    partial: ClassVar[str] = ""
+    """The reduction whose results over pieces of an axis this one can finish: sum for mean; empty where none is."""
     keeps_order: ClassVar[bool] = False
     """The result is its operand's elements in the same row-major order, in another shape."""
     exactly_rounded: ClassVar[bool] = False
