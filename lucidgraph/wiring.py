@@ -16,7 +16,7 @@ from .errors import BackendError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
 from .lang.tensor import HOOKS as TENSOR_HOOKS
-from .passes import backward, explicit, pipeline, run_passes
+from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
 
@@ -160,7 +160,7 @@ def evaluate_deferred(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     found = _deferred.get(key)
     if found is None:
         _deferred.put(key, "seen once")
-        results = run_singly(explicit(graph), be, buffers)
+        results = run_singly(expand(explicit(graph), be.takes), be, buffers)
     else:
         if isinstance(found, str):
             found = executable(lowered(graph, be), be)
