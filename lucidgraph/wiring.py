@@ -23,7 +23,7 @@ from .runtime.cache import Cache
 BACKENDS: Final[dict[str, str]] = {
     "reference": "lucidgraph.runtime.reference",
     "mlx": "lucidgraph.runtime.mlx",
-    "accelerate": "lucidgraph.runtime.accelerate",
+    "accelerate": "lucidgraph.runtime.accelerate.backend",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
 
@@ -53,6 +53,8 @@ def _load(name: str) -> IBackend | BackendError:
                 _made[name] = module.create()
             except BackendError as error:
                 _made[name] = error
+            except ModuleNotFoundError as error:
+                _made[name] = BackendError(f"{error.name} is not installed", hint=f"pip install {error.name}")
         return _made[name]
 
 
@@ -103,11 +105,11 @@ def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | 
 _executables: weakref.WeakValueDictionary[tuple[str, str], Executable] = weakref.WeakValueDictionary()
 
 
-def executable(final: Graph, be: IBackend) -> Executable:
+def executable(final: Graph, be: IBackend, donated: frozenset[int] = frozenset()) -> Executable:
     """The executable of a lowered graph, shared between equal graphs while any of them is alive."""
-    if final.captured:
+    if final.captured or donated:
         # Captured arrays belong to one program, and the digest does not tell them apart.
-        return be.compile(final)
+        return be.compile(final, donated)
     key = (be.name, final.digest)
     found = _executables.get(key)
     if found is None:

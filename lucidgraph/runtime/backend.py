@@ -46,8 +46,9 @@ class IBackend(ABC):
         return False
 
     @abstractmethod
-    def compile(self, graph: Graph) -> Executable:
-        """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound."""
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
+        """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound; the
+        memory of ``donated`` inputs may become that of outputs."""
 
     @abstractmethod
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
