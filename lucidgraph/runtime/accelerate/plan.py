@@ -387,10 +387,10 @@ class Planner:
         command = self.plan.commands[buffer.first]
         for place in command.replaces.get(self.number_of[id(buffer)], ()):
             other = self.plan.buffers[place]
-            if other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes:
-                if id(other) not in self.replaced:
-                    self.replaced.add(id(other))
-                    return other
+            dies = other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes
+            if dies and id(other) not in self.replaced:
+                self.replaced.add(id(other))
+                return other
         return None
 
     def reuse_donated(self) -> None:
