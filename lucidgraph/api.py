@@ -179,7 +179,12 @@ def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = Non
 
 
 def eval(*values: Any) -> None:
-    """Compute all deferred tensors in these trees now, together."""
+    """Compute all deferred tensors in these trees now, together.
+
+    >>> import lucidgraph as lg
+    >>> x = lg.asarray([1.0, 2.0]) * 2
+    >>> eval({"x": x, "more": [x + 1]})
+    """
     evaluate([leaf for leaf in trees.flatten(values)[0] if isinstance(leaf, Tensor) and leaf._trace is None])
 
 
@@ -198,12 +203,21 @@ class _DisableCompile:
 
 
 def disable_compile() -> _DisableCompile:
-    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`."""
+    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`.
+
+    >>> with disable_compile():
+    ...     compile(lambda x: float(x))(2.0)
+    2.0
+    """
     return _DisableCompile()
 
 
 def enable_compile() -> None:
-    """Undo :func:`disable_compile`."""
+    """Undo :func:`disable_compile`.
+
+    >>> switched = disable_compile()
+    >>> enable_compile()
+    """
     recording.STATE.uncompiled = False
 
 

@@ -352,7 +352,11 @@ def _same_bits(source: np.ndarray[Any, Any], node: Node) -> bool:
 
 
 def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
-    """Record one op over tensors, arrays and Python numbers."""
+    """Record one op over tensors, arrays and Python numbers, with the attributes it declares.
+
+    >>> apply(get("add"), asarray([1.0, 2.0]), 1).tolist()
+    [2.0, 3.0]
+    """
     return Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
 
 
