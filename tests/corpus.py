@@ -71,7 +71,8 @@ def _mixed(i: Any, b: Any, x: Any) -> Any:
 
 def _statistics(x: Any) -> Any:
     mean = lg.mean(x, axis=1, keepdims=True)
-    return lg.var(x, axis=0), lg.std(x, axis=1, correction=1), lg.max(x - mean), lg.argmax(x, axis=1), lg.prod(x, axis=0)
+    spread = lg.var(x, axis=0), lg.std(x, axis=1, correction=1)
+    return *spread, lg.max(x - mean), lg.argmax(x, axis=1), lg.prod(x, axis=0)
 
 
 def _numpy_statistics(x: np.ndarray) -> Any:
@@ -164,7 +165,11 @@ PROGRAMS: dict[str, Program] = {
     ),
     "moved": Program(_moved, (X,), _numpy_moved),
     "indexed": Program(
-        lambda x: (index.take(x, np.array([2, 0, 0]), axis=0), x[::-1, 1:3], x[1]),
+        lambda x: (
+            index.take(x, np.array([2, 0, 0]), axis=0),
+            index.getitem(x, (slice(None, None, -1), slice(1, 3))),
+            index.getitem(index.getitem(x, 1), slice(0, 4)),
+        ),
         (X,),
         lambda x: (x[[2, 0, 0]], x[::-1, 1:3], x[1]),
     ),

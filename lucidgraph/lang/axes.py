@@ -6,15 +6,22 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..errors import AxisError, DTypeError
+from ..errors import AxisError, DTypeError, LucidGraphError
+
+
+def whole(value: Any, what: str) -> int:
+    """An integer, Python's or one that says it is. Raises :class:`DTypeError`, and for a traced one what it raises."""
+    try:
+        return operator.index(value)
+    except LucidGraphError:
+        raise
+    except TypeError:
+        raise DTypeError(f"{what} takes an integer here, not {value!r:.40}") from None
 
 
 def one_axis(axis: Any, ndim: int, what: str) -> int:
     """An axis as a number from 0 to ``ndim - 1``. Raises :class:`AxisError` naming the axis."""
-    try:
-        k = operator.index(axis)
-    except TypeError:
-        raise DTypeError(f"{what}: an axis is an integer, not {axis!r}") from None
+    k = whole(axis, what)
     if not -ndim <= k < ndim:
         raise AxisError(f"{what}: axis {k} is out of range for {ndim} axes", hint=f"an axis from {-ndim} to {ndim - 1}")
     return k % ndim

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..ir import TensorType
 from ..ir.op import broadcast_shapes, get
 from ..ir.types import Shape
 from . import recording
-from .axes import one_axis
+from .axes import one_axis, whole
 from .tensor import Tensor, apply, asarray, copy_of, is_array
 
 __all__ = [
@@ -28,12 +27,7 @@ def shape_of(shape: Any, what: str) -> Shape:
     sizes = shape if isinstance(shape, list | tuple) else [shape]
     if isinstance(shape, np.ndarray) and shape.ndim == 1:
         sizes = list(shape)
-    try:
-        result = tuple(operator.index(n) for n in sizes)
-    except TypeError as error:
-        if isinstance(error, DTypeError):
-            raise
-        raise DTypeError(f"{what}: a shape is an integer or several, not {shape!r:.80}") from None
+    result = tuple(whole(n, what) for n in sizes)
     if min(result, default=0) < 0:
         raise ShapeError(f"{what}: {result} has a negative size")
     return result
@@ -197,7 +191,7 @@ def linspace(start: Any, stop: Any, num: int = 50, dtype: Any = None, endpoint: 
     >>> linspace(0, 1, 3).tolist()
     [0.0, 0.5, 1.0]
     """
-    count = operator.index(num)
+    count = whole(num, "linspace")
     if count < 0:
         raise ShapeError(f"linspace of {count} values")
     target = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
@@ -221,7 +215,7 @@ def linspace(start: Any, stop: Any, num: int = 50, dtype: Any = None, endpoint: 
 
 def _rows_and_columns(rows: int, columns: int, k: Any) -> tuple[Tensor, Tensor]:
     """Row numbers plus ``k`` in a column, column numbers in a row."""
-    down = apply(get("reshape"), _range(operator.index(k), 1, rows, DEFAULT_INT), shape=(rows, 1))
+    down = apply(get("reshape"), _range(whole(k, "a diagonal"), 1, rows, DEFAULT_INT), shape=(rows, 1))
     return down, _range(0, 1, columns, DEFAULT_INT)
 
 
@@ -294,7 +288,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     rows_at, columns_at = one_axis(axis1, x.ndim, "diagonal"), one_axis(axis2, x.ndim, "diagonal")
     if rows_at == columns_at:
         raise ShapeError(f"diagonal: axis {rows_at} is named twice")
-    k = operator.index(offset)
+    k = whole(offset, "diagonal")
     others = tuple(n for n in range(x.ndim) if n not in (rows_at, columns_at))
     x = apply(get("permute_dims"), x, axes=(*others, rows_at, columns_at))
     *batch, rows, columns = x.shape
@@ -318,7 +312,7 @@ def diag(x: Any, k: int = 0) -> Tensor:
         return diagonal(x, k)
     if x.ndim != 1:
         raise ShapeError(f"diag takes a vector or a matrix, not {x._node.type}")
-    n, k = x.shape[0], operator.index(k)
+    n, k = x.shape[0], whole(k, "diag")
     on = eye(n, dtype=bool_)
     square = apply(get("where"), on, apply(get("expand_dims"), x, axis=(1,)), scalar(0, x.dtype))
     if not k:

@@ -9,7 +9,6 @@ that do (see API.md).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -28,7 +27,7 @@ from ..errors import (
 from ..ir.op import broadcast_shapes, get
 from ..ir.ops.index import in_range
 from ..ir.types import Shape
-from .axes import one_axis
+from .axes import one_axis, whole
 from .tensor import Tensor, apply, array_type, asarray, copy_of, is_mlx, known_value
 
 __all__ = ["take", "take_along_axis"]
@@ -52,10 +51,10 @@ def _item(part: Any) -> Item:
         if not (part.dtype.is_integer or part.dtype.is_bool):
             raise DTypeError(f"an index is an integer or a boolean array, not {part._node.type}")
         if not part.ndim and part._node.type.weak:
-            return operator.index(part)
+            return whole(part, "an index")
         value = known_value(part)
         # A value that is there already is checked as NumPy's is.
-        return part if value is None or is_mlx(value) else _item(value)
+        return part if value is None else _item(value)
     if isinstance(part, bool | np.bool_):
         return np.asarray(part)
     if isinstance(part, np.ndarray):
@@ -63,12 +62,7 @@ def _item(part: Any) -> Item:
         if not (dtype.is_integer or dtype.is_bool):
             raise DTypeError(f"an index is an integer or a boolean array, not one of {dtype.name}")
         return part if part.ndim or dtype.is_bool else int(part)
-    try:
-        return operator.index(part)
-    except TypeError:
-        raise DTypeError(
-            f"{type(part).__name__} does not index: {part!r:.40}", hint="integers, slices, None, ..., arrays"
-        ) from None
+    return whole(part, "an index")
 
 
 def _listed(part: Sequence[Any]) -> Any:
@@ -202,7 +196,7 @@ def plan_of(x: Tensor, items: Sequence[Item]) -> Plan:
 
 def _normal(item: slice, size: int) -> tuple[int, int, int]:
     """A slice of an axis in the op's normal form, and the same one for all ways to write it."""
-    bounds = [None if b is None else operator.index(_plain(b)) for b in (item.start, item.stop, item.step)]
+    bounds = [None if b is None else whole(b, "a slice") for b in (item.start, item.stop, item.step)]
     if bounds[2] == 0:
         raise ShapeError("a slice's step is not 0")
     start, stop, step = slice(*bounds).indices(size)
@@ -213,15 +207,6 @@ def _normal(item: slice, size: int) -> tuple[int, int, int]:
     if last == size - 1 and step > 0:
         return start, size, step
     return start, last + (1 if step > 0 else -1), step
-
-
-def _plain(bound: Any) -> Any:
-    if isinstance(bound, Tensor) or type(bound) is int:
-        return bound
-    try:
-        return operator.index(bound)
-    except TypeError:
-        raise DTypeError(f"a slice is bounded by integers, not {bound!r:.40}") from None
 
 
 def _mask_value(mask: Tensor) -> np.ndarray[Any, Any]:

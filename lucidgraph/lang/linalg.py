@@ -18,9 +18,11 @@ from .arithmetic import abs as _absolute
 from .arithmetic import conj, multiply
 from .axes import many_axes, one_axis
 from .compare import not_equal
+from .index import getitem
 from .reduce import max as _max
 from .reduce import min as _min
 from .reduce import sum as _sum
+from .shape import expand_dims, matrix_transpose, reshape, roll, squeeze
 from .tensor import Tensor, apply, asarray
 
 __all__ = [
@@ -41,12 +43,12 @@ def matmul(x1: Any, x2: Any) -> Tensor:
     a, b = asarray(x1), asarray(x2)
     row, column = a.ndim == 1, b.ndim == 1
     if row:
-        a = apply(get("expand_dims"), a, axis=(0,))
+        a = expand_dims(a, 0)
     if column:
-        b = apply(get("expand_dims"), b, axis=(1,))
+        b = expand_dims(b, 1)
     y = apply(get("matmul"), a, b)
     gone = ((y.ndim - 2,) if row else ()) + ((y.ndim - 1,) if column else ())
-    return apply(get("squeeze"), y, axis=gone) if gone else y
+    return squeeze(y, gone) if gone else y
 
 
 def dot(x1: Any, x2: Any) -> Tensor:
@@ -70,7 +72,7 @@ def vdot(x1: Any, x2: Any) -> Tensor:
     >>> vdot(asarray([1 + 2j]), asarray([1 + 2j])).item()
     (5+0j)
     """
-    a, b = (apply(get("reshape"), x, shape=(x.size,)) for x in (asarray(x1), asarray(x2)))
+    a, b = (reshape(x, (-1,)) for x in (x1, x2))
     return matmul(_conj(a), b)
 
 
@@ -113,7 +115,7 @@ def outer(x1: Any, x2: Any) -> Tensor:
     [[3, 4], [6, 8]]
     """
     a, b = asarray(x1), asarray(x2)
-    return multiply(apply(get("reshape"), a, shape=(a.size, 1)), apply(get("reshape"), b, shape=(1, b.size)))
+    return multiply(reshape(a, (a.size, 1)), reshape(b, (1, b.size)))
 
 
 def tensordot(x1: Any, x2: Any, axes: int | Sequence[Any] = 2) -> Tensor:
@@ -209,17 +211,6 @@ def _normal(text: str, ranks: Sequence[int]) -> str:
     return ",".join(full) + "->" + out.replace("...", names)
 
 
-def matrix_transpose(x: Any) -> Tensor:
-    """The last two axes exchanged.
-
-    >>> matrix_transpose(asarray([[1, 2, 3]])).tolist()
-    [[1], [2], [3]]
-    """
-    x = _matrices("matrix_transpose", x)
-    lead = tuple(range(x.ndim - 2))
-    return apply(get("permute_dims"), x, axes=(*lead, x.ndim - 1, x.ndim - 2))
-
-
 def diagonal(x: Any, offset: int = 0) -> Tensor:
     """The diagonals of matrices, (…, m, n) as (…, size): ``offset`` > 0 starts right of the corner, < 0 below it.
 
@@ -230,14 +221,9 @@ def diagonal(x: Any, offset: int = 0) -> Tensor:
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
     top, left = max(-offset, 0), max(offset, 0)
     size = max(min(m - top, n - left), 0)
-    if not size:
-        top = left = 0
-    zeros, ones = (0,) * len(lead), (1,) * len(lead)
-    square = apply(
-        get("slice"), x, start=(*zeros, top, left), stop=(*lead, top + size, left + size), step=(*ones, 1, 1)
-    )  # fmt: skip
-    rows = apply(get("reshape"), square, shape=(*lead, size * size))
-    return apply(get("slice"), rows, start=(*zeros, 0), stop=(*lead, size * size), step=(*ones, size + 1))
+    # Every (size + 1)-th element of a square's rows in a row.
+    square = getitem(x, (..., slice(top, top + size), slice(left, left + size)))
+    return getitem(reshape(square, (*lead, size * size)), (..., slice(None, None, size + 1)))
 
 
 def trace(x: Any, offset: int = 0, dtype: Any = None) -> Tensor:
@@ -260,14 +246,8 @@ def cross(x1: Any, x2: Any, axis: int = -1) -> Tensor:
         if x.shape[one_axis(axis, x.ndim, "cross")] != 3:
             raise ShapeError(f"cross of shapes {a.shape} and {b.shape}: axis {axis} has 3 elements")
 
-    def part(x: Tensor, start: int, stop: int) -> Tensor:
-        k = one_axis(axis, x.ndim, "cross")
-        lead, rest = (0,) * k, (0,) * (x.ndim - k - 1)
-        end = (*x.shape[:k], stop, *x.shape[k + 1 :])
-        return apply(get("slice"), x, start=(*lead, start, *rest), stop=end, step=(1,) * x.ndim)
-
     def yzx(x: Tensor) -> Tensor:
-        return apply(get("concat"), part(x, 1, 3), part(x, 0, 1), axis=one_axis(axis, x.ndim, "cross"))
+        return roll(x, -1, axis)
 
     return yzx(a * yzx(b) - yzx(a) * b)
 
@@ -334,7 +314,7 @@ def _matrix_norm(x: Tensor, axes: tuple[int, int], keepdims: bool, ord: Any) -> 
     within, across = axes if abs(ord) == 1 else axes[::-1]
     sums = _sum(_abs(x), axis=within, keepdims=True)
     y = (_max if ord > 0 else _min)(sums, axis=across, keepdims=True)
-    return y if keepdims else apply(get("squeeze"), y, axis=tuple(sorted(axes)))
+    return y if keepdims else squeeze(y, axes)
 
 
 def _matrices(name: str, x: Any) -> Tensor:

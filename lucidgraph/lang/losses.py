@@ -17,11 +17,13 @@ from ..ir.op import get
 from .arithmetic import abs, divide, maximum, multiply, negative, subtract, where
 from .axes import one_axis
 from .compare import less_equal
+from .index import indices_for, take_along_axis
 from .linalg import vector_norm
 from .math import exp, log, logaddexp, pow, square
 from .recording import current_policy
 from .reduce import mean as _mean
 from .reduce import sum as _sum
+from .shape import expand_dims, squeeze
 from .tensor import Tensor, apply, asarray
 
 __all__ = [
@@ -74,10 +76,12 @@ def cross_entropy(
     >>> cross_entropy(asarray([[0.0, 1000.0]]), asarray([1])).tolist()
     [0.0]
     """
-    logits, targets = asarray(logits), asarray(targets)
+    logits = asarray(logits)
     if not 0 <= label_smoothing < 1:
         raise ShapeError(f"label_smoothing is from 0 to less than 1, not {label_smoothing}")
     k = one_axis(axis, logits.ndim, "cross_entropy")
+    soft = asarray(targets).ndim == logits.ndim
+    targets = asarray(targets) if soft else _classes("cross_entropy", logits, targets, k)
     loss = apply(get("cross_entropy"), logits, targets, axis=k, label_smoothing=float(label_smoothing))
     if weights is not None:
         loss = _weighted(loss, weights)
@@ -117,18 +121,18 @@ def nll_loss(inputs: Any, targets: Any, axis: int = -1, reduction: str = "none")
     >>> nll_loss(asarray([[-1.0, -2.0]]), asarray([1])).tolist()
     [2.0]
     """
-    inputs, targets = asarray(inputs), asarray(targets)
+    inputs = asarray(inputs)
     k = one_axis(axis, inputs.ndim, "nll_loss")
-    if targets.shape != (*inputs.shape[:k], *inputs.shape[k + 1 :]):
-        raise ShapeError(f"nll_loss of shape {inputs.shape} along axis {axis} with classes of shape {targets.shape}")
-    if not targets.dtype.is_integer:
-        raise DTypeError(f"classes are integers, not {targets.dtype.name}")
-    places = apply(get("expand_dims"), targets, axis=(k,))
+    classes = expand_dims(_classes("nll_loss", inputs, targets, k), k)
+    return _loss("nll_loss", lambda x: negative(squeeze(take_along_axis(x, classes, k), k)), reduction, inputs)
 
-    def formula(x: Tensor) -> Tensor:
-        return negative(apply(get("squeeze"), apply(get("take_along_axis"), x, places, axis=k), axis=(k,)))
 
-    return _loss("nll_loss", formula, reduction, inputs)
+def _classes(name: str, x: Tensor, targets: Any, axis: int) -> Tensor:
+    """Targets as classes of ``x`` along ``axis``; those known while tracing are seen to be in range."""
+    classes, shape = asarray(targets), (*x.shape[:axis], *x.shape[axis + 1 :])
+    if classes.shape != shape:
+        raise ShapeError(f"{name} of shape {x.shape} along axis {axis}: classes of shape {shape}, not {classes.shape}")
+    return asarray(indices_for(targets, x.shape[axis], axis, name))
 
 
 def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
@@ -17,7 +16,7 @@ from ..ir.op import broadcast_shapes as common_shape
 from ..ir.op import get
 from ..ir.ops.core import CastBackward
 from ..ir.types import Shape
-from .axes import many_axes, one_axis
+from .axes import many_axes, one_axis, whole
 from .creation import scalar, shape_of
 from .tensor import Tensor, apply, asarray, copy_of, is_array
 
@@ -73,7 +72,7 @@ def reshape(x: Any, shape: Any, copy: bool | None = None) -> Tensor:
 
 def _completed(shape: Any, t: TensorType) -> Shape:
     """``shape`` with its -1 worked out for the elements of ``t``."""
-    sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, list | tuple) else (shape,)))
+    sizes = tuple(whole(n, "reshape") for n in (shape if isinstance(shape, list | tuple) else (shape,)))
     if -1 in sizes:
         rest = prod(n for n in sizes if n != -1)
         if sizes.count(-1) > 1 or rest <= 0 or t.size % rest:
@@ -305,7 +304,7 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: Axis = None) -> Tensor:
     [3, 1, 2]
     """
     x = asarray(x)
-    shifts = [operator.index(s) for s in (shift if isinstance(shift, list | tuple) else (shift,))]
+    shifts = [whole(s, "roll") for s in (shift if isinstance(shift, list | tuple) else (shift,))]
     if axis is None:
         return reshape(_rolled(ravel(x), sum(shifts), 0), x.shape)
     axes = [one_axis(k, x.ndim, "roll") for k in (axis if isinstance(axis, list | tuple) else (axis,))]
@@ -415,7 +414,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     x = asarray(x)
     k = one_axis(axis, x.ndim, "split")
     if not isinstance(indices_or_sections, list | tuple | np.ndarray):
-        sections = operator.index(indices_or_sections)
+        sections = whole(indices_or_sections, "split")
         if sections < 1 or x.shape[k] % sections:
             raise ShapeError(f"split of axis {k} of {x._node.type} into {sections} equal parts", hint="array_split")
     return array_split(x, indices_or_sections, k)
@@ -431,10 +430,10 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]
     k = one_axis(axis, x.ndim, "array_split")
     size = x.shape[k]
     if isinstance(indices_or_sections, list | tuple | np.ndarray):
-        cuts = [None, *(operator.index(i) for i in indices_or_sections), None]
+        cuts = [None, *(whole(i, "split") for i in indices_or_sections), None]
         parts = [slice(a, b).indices(size)[:2] for a, b in pairwise(cuts)]
     else:
-        sections = operator.index(indices_or_sections)
+        sections = whole(indices_or_sections, "split")
         if sections < 1:
             raise ShapeError(f"array_split into {sections} parts")
         each, more = divmod(size, sections)
@@ -492,7 +491,7 @@ def _ends(width: Any) -> tuple[int, int]:
     parts = width if isinstance(width, list | tuple) else (width,)
     if len(parts) not in (1, 2):
         raise ShapeError(f"pad: {width!r} is no width", hint="(before, after)")
-    before, after = (operator.index(w) for w in (parts[0], parts[-1]))
+    before, after = (whole(w, "pad") for w in (parts[0], parts[-1]))
     if min(before, after) < 0:
         raise ShapeError(f"pad: {width!r} is negative", hint="a slice removes elements")
     return before, after
@@ -523,7 +522,7 @@ def _known_counts(repeats: Any) -> Any:
     if not isinstance(repeats, Tensor):
         return repeats
     if not repeats.ndim:
-        return operator.index(repeats)
+        return whole(repeats, "repeat")
     try:
         return repeats.numpy()
     except ConcretizationError as error:

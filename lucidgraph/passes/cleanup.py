@@ -26,7 +26,9 @@ def cse(graph: Graph) -> Graph:
         if node.op.effect or not node.op.schema_v1.deterministic:
             return None
         order = tuple(sorted(operands, key=id)) if node.op.commutative else operands
-        key = (node.op, order, tuple((k, _key(v)) for k, v in sorted(node.attrs.items())), node.types)
+        attrs = tuple((k, _key(v)) for k, v in sorted(node.attrs.items()))
+        # What casts a recorded node will get depends on the policy of its region.
+        key = (node.op, order, attrs, node.types, node.policy if graph.form == "recorded" else None)
         if key not in seen:
             seen[key] = builder.add(node if operands == node.operands else node.replace(operands=operands))
         return seen[key]

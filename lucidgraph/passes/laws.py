@@ -4,7 +4,7 @@ A law is an equation in Python's notation, read from left to right: ``law("x - -
 the same name the same value, numbers are constants; operators and calls are ops by their schema's name. What an
 equation cannot say, because attributes or facts decide, is a function under ``@rule("what it does")``.
 
-A rule never changes a type: where its right side has another one, it does not apply.
+A rule never changes a type: where its right side has another one, or none, it does not apply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from ..dtypes import DType
-from ..errors import PassError
+from ..errors import DTypeError, PassError
 from ..ir import Node, Op, Var
 from ..ir.op import REGISTRY
 from ..ir.ops.shape import BroadcastBackward
@@ -47,6 +47,8 @@ class Rule:
     kind: Kind
     heads: Callable[[type[Op]], bool]
     rewrite: Rewrite
+    left: Call | None = None
+    """The left side of an equation."""
 
     def __repr__(self) -> str:
         return f"<{self.kind.name.lower()} rule: {self.law}>"
@@ -65,7 +67,7 @@ def rule(
 
 
 def law(equation: str, kind: Kind = Kind.EXACT, when: Callable[[DType], bool] | None = None) -> Rule:
-    """The rule of an equation; ``when`` restricts the dtype of the left side's last operand.
+    """The rule of an equation; ``when`` restricts the dtypes of what its names stand for.
 
     >>> law("x + -0.0 = x")
     <exact rule: x + -0.0 = x>
@@ -75,14 +77,16 @@ def law(equation: str, kind: Kind = Kind.EXACT, when: Callable[[DType], bool] | 
         raise PassError(f"{equation}: the left side is an op")
 
     def rewrite(at: Op) -> Var | None:
-        if when is not None and not when(at.node.operands[-1].dtype):
-            return None
         for found in _matches(left, at.node, {}):
-            return _built(right, found, at)
+            if when is None or all(when(node.dtype) for node in found.values()):
+                try:
+                    return _built(right, found, at)
+                except DTypeError:
+                    return None
         return None
 
     text = equation if when is None else f"{equation} ({when.__name__})"
-    return Rule(text, kind, lambda op: op.schema_v1.name == left.op, rewrite)
+    return Rule(text, kind, lambda op: op.schema_v1.name == left.op, rewrite, left)
 
 
 # -- questions about dtypes and constants

@@ -7,10 +7,10 @@ from math import inf
 import ml_dtypes
 import numpy as np
 import pytest
-from checking import check, check_gradient, on_backend
 
 import lucidgraph as lg
 from lucidgraph.lang.linalg import einsum, matmul, vector_norm
+from tests.checking import check, check_gradient, on_backend
 
 rng = np.random.default_rng(3)
 
@@ -47,7 +47,8 @@ def test_matmul_values_and_gradients(a: tuple[int, ...], b: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [((2, 0), (0, 3)), ((0, 3), (3, 2)), ((4, 0, 3), (3, 2)), ((2, 3), (0, 3, 2)), ((0,), (0,)), ((0,), (0, 2))]
+    ("a", "b"),
+    [((2, 0), (0, 3)), ((0, 3), (3, 2)), ((4, 0, 3), (3, 2)), ((2, 3), (0, 3, 2)), ((0,), (0,)), ((0,), (0, 2))],
 )
 def test_matmul_of_nothing(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     x, y = np.zeros(a), np.zeros(b)
@@ -203,12 +204,14 @@ def test_einsum_refuses_what_does_not_fit(subscripts: str, shapes: list[tuple[in
 @pytest.mark.parametrize(
     ("name", "shapes", "kwargs"),
     [
-        ("dot", [(), (2, 3)], {}), ("dot", [(3,), (3,)], {}), ("dot", [(2, 3), (3, 4)], {}), ("dot", [(5, 2, 3), (4, 3, 2)], {}),
-        ("dot", [(5, 2, 3), (3,)], {}), ("inner", [(2, 3), (4, 3)], {}), ("inner", [(3,), (3,)], {}), ("inner", [(), (3,)], {}),
+        ("dot", [(), (2, 3)], {}), ("dot", [(3,), (3,)], {}), ("dot", [(2, 3), (3, 4)], {}),
+        ("dot", [(5, 2, 3), (4, 3, 2)], {}), ("dot", [(5, 2, 3), (3,)], {}), ("inner", [(2, 3), (4, 3)], {}),
+        ("inner", [(3,), (3,)], {}), ("inner", [(), (3,)], {}),
         ("outer", [(2, 3), (4,)], {}), ("vdot", [(2, 3), (2, 3)], {}), ("tensordot", [(2, 3, 4), (3, 4, 5)], {}),
         ("tensordot", [(2, 3, 4), (4, 5)], {"axes": 1}), ("tensordot", [(2, 3), (4,)], {"axes": 0}),
         ("tensordot", [(2, 3, 4), (4, 2, 5)], {"axes": ((0, -1), (1, 0))}), ("vecdot", [(2, 3), (2, 3)], {}),
-        ("vecdot", [(5, 2, 3), (2, 3)], {}), ("vecdot", [(3, 2), (3, 2)], {"axis": 0}), ("vecdot", [(5, 1, 3), (4, 3)], {}),
+        ("vecdot", [(5, 2, 3), (2, 3)], {}), ("vecdot", [(3, 2), (3, 2)], {"axis": 0}),
+        ("vecdot", [(5, 1, 3), (4, 3)], {}),
     ],
 )  # fmt: skip
 def test_products_are_numpys(name: str, shapes: list[tuple[int, ...]], kwargs: dict) -> None:

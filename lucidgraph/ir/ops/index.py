@@ -31,8 +31,9 @@ def in_range(indices: Any, size: int, axis: int, what: str) -> Any:
     if np.any(outside):
         first = indices[outside].flat[0]
         raise IndexOutOfRangeError(f"{what}: index {first} is out of range for axis {axis}, which has {size} elements")
-    wide = indices.astype(np.int64)
-    return np.where(wide < 0, wide + size, wide)
+    wide = indices.astype(np.int64, copy=False)
+    # The array itself where it is right already: captured once, however often it indexes.
+    return np.where(wide < 0, wide + size, wide) if np.any(wide < 0) else wide
 
 
 def _check(name: str, x: TensorType, indices: TensorType, axis: int) -> None:

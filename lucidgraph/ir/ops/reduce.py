@@ -119,10 +119,16 @@ class SumBackward(Reduction):
 
     @classmethod
     def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
-        return np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+        return _added_up(x, axis, keepdims)
 
     def scale_graph_grad(self, g: Var) -> Var:
         return g
+
+
+def _added_up(x: Any, axis: Axes, keepdims: bool) -> Any:
+    """The sum with float32 accumulated in float64: NumPy adds one by one along axes that are not the last."""
+    wide = {"f": np.float64, "c": np.complex128}.get(x.dtype.kind, x.dtype)
+    return np.sum(x, axis=axis, keepdims=keepdims, dtype=wide)
 
 
 @register
@@ -141,7 +147,7 @@ class MeanBackward(Reduction):
 
     @classmethod
     def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
-        total = np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+        total = _added_up(x, axis, keepdims)
         return np.true_divide(total, total.dtype.type(prod(x.shape[k] for k in axis)))
 
     def scale_graph_grad(self, g: Var) -> Var:

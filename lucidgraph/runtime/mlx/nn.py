@@ -1,6 +1,6 @@
 """Composites that MLX has kernels for.
 
-On the CPU the kernels add as inaccurately as MLX's sums, so rows of more than 256 elements are written out there; so is
+On the CPU the kernels add as inaccurately as MLX's sums, so rows of more than 128 elements are written out there; so is
 float64, whose exp is float32's in MLX, and what has no elements.
 ``gelu`` and ``log_softmax`` are written out: MLX composes the one, and x - logsumexp(x) loses digits of the other.
 """
@@ -48,10 +48,5 @@ def _rms_norm(node: Node, x: Sequence[str]) -> str | None:
     return f"mx.fast.rms_norm({x[0]}, {weight}, {node.attrs['eps']})" if _has_kernel(node, (-1,)) else None
 
 
-TABLE: Table = {
-    "softmax": _softmax,
-    "logsumexp": _logsumexp,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-}
+TABLE: Table = {"softmax": _softmax, "logsumexp": _logsumexp, "layer_norm": _layer_norm, "rms_norm": _rms_norm}
 TAKES = frozenset(TABLE)

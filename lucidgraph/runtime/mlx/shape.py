@@ -56,7 +56,7 @@ def _pad(node: Node, x: Sequence[str]) -> str:
     blank = f"mx.broadcast_to({x[1]}, {node.shape})"
     if inner.type.size == 0:
         return blank
-    places = ", ".join(f"{p.start}:{p.stop}:{p.step}" for p in PadBackward.places(inner.shape, node.attrs))
+    places = ", ".join(f"{p.start}:{p.stop}:{p.step}" for p in PadBackward.places(inner.shape, low, interior))
     return f"corrected.updated({blank}, at[{places}], {x[0]})"
 
 

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from ...dtypes import DType, float32
 from ...ir import Node
 from ...ir.evaluate import constant_array
 from ...ir.types import Scalar, TensorType
 
-__all__ = ["Entry", "Table", "Unsupported", "dtype_text", "half_through_float32", "number_text"]
+__all__ = ["Entry", "Table", "Unsupported", "dtype_text", "half_through_float32", "is_integral", "number_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +78,5 @@ def half_through_float32(expression: Callable[[str], str], x: str, dtype: DType)
 
 
 def is_integral(value: float) -> bool:
-    return bool(np.isfinite(value)) and float(value).is_integer()
+    """Whether a number is whole, hence finite."""
+    return float(value).is_integer()
