@@ -112,7 +112,8 @@ class CompiledFunction:
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""
-        return self._core.cache.info()
+        info: CacheInfo = self._core.cache.info()
+        return info
 
     def cache_clear(self) -> None:
         """Drop all programs."""
@@ -150,8 +151,8 @@ def compile(
     """
     if fn is None:
         return functools.partial(
-            compile, backend=backend, frontend=frontend, inputs=inputs, outputs=outputs, static_argnames=static_argnames,
-            dynamic=dynamic, autocast=autocast, donate=donate,
+            compile, backend=backend, frontend=frontend, inputs=inputs, outputs=outputs,
+            static_argnames=static_argnames, dynamic=dynamic, autocast=autocast, donate=donate,
         )  # fmt: skip
     if frontend not in ("auto", "trace"):
         raise UnsupportedError(f"frontend={frontend!r} is not there yet", hint='frontend="auto"')
@@ -228,7 +229,7 @@ def _half(dtype: Any) -> DType:
     return found
 
 
-class autocast:
+class autocast:  # noqa: N801
     """Let contractions run in half precision and what needs range in float32: a context manager and a decorator.
 
     Reusable, re-entrant, and of its thread alone. ``enabled=False`` switches it off inside.

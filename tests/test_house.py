@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import lucidgraph as lg
+from lucidgraph.lang import methods
 from tests.checking import on_backend
 
 PACKAGE = Path(lg.__file__).parent
@@ -266,6 +267,21 @@ def strings(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def test_type_checkers_know_what_is_attached_to_tensors() -> None:
+    tree = tree_of(PACKAGE / "lang" / "tensor.py")
+    tensor = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Tensor")
+    declared = {
+        name.id if isinstance(name, ast.Name) else name.name
+        for block in tensor.body
+        if isinstance(block, ast.If)
+        for name in ast.walk(block)
+        if isinstance(name, ast.FunctionDef) or (isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store))
+    }
+    attached = set(methods.METHODS) | {f"__{name}__" for name in (*methods.BINARY, *methods.COMPARISONS)}
+    assert attached - {"__divmod__"} <= declared
+    assert not [name for name in declared if name not in vars(lg.Tensor)]
 
 
 def public_names() -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from ..dtypes import as_dtype
 from ..ir.op import get
 from .compare import isnan, isneginf, isposinf, logical_and, logical_or, not_equal
