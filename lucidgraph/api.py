@@ -222,6 +222,19 @@ def enable_compile() -> None:
     recording.STATE.uncompiled = False
 
 
+def set_threads(count: int) -> None:
+    """Let the Accelerate backend use ``count`` threads, in all programs compiled from now on or before.
+
+    The bits of a result depend on nothing but the program: reductions are cut into pieces of fixed sizes. Raises
+    ``ValueError`` for less than one thread, :class:`BackendError` where there is no Accelerate backend.
+
+    >>> set_threads(2)
+    """
+    if count < 1:
+        raise ValueError(f"set_threads({count}): at least one thread")
+    wiring.backend("accelerate").set_threads(count)
+
+
 def _half(dtype: Any) -> DType:
     found = as_dtype(dtype)
     if not found.is_half:
@@ -260,5 +273,5 @@ class autocast:  # noqa: N801
 
 
 __all__ = [
-    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "trace",
+    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "set_threads", "trace",
 ]  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -15,13 +16,14 @@ from .errors import BackendError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
 from .lang.tensor import HOOKS as TENSOR_HOOKS
-from .passes import backward, explicit, pipeline, run_passes
+from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
 
 BACKENDS: Final[dict[str, str]] = {
     "reference": "lucidgraph.runtime.reference",
     "mlx": "lucidgraph.runtime.mlx",
+    "accelerate": "lucidgraph.runtime.accelerate",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
 
@@ -72,12 +74,9 @@ def backend(name: str = "auto") -> IBackend:
 
 
 def _best() -> IBackend:
-    """MLX where there is one, else the reference."""
-    for name in ("mlx", "reference"):
-        found = _load(name)
-        if isinstance(found, IBackend):
-            return found
-    raise BackendError("no backend works here")
+    """MLX where it has a GPU, else Accelerate, else what there is."""
+    found = [b for name in ("mlx", "accelerate", "mlx", "reference") if isinstance(b := _load(name), IBackend)]
+    return found[0] if found[0].on_gpu or found[0].name != "mlx" else found[1]
 
 
 def backends() -> dict[str, str]:
@@ -96,23 +95,24 @@ def backends() -> dict[str, str]:
 
 def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | None = None) -> Graph:
     """The graph as the backend gets it. Checks that the backend has the dtypes."""
-    final = run_passes(graph, pipeline(be.takes), observe)
+    final = run_passes(graph, pipeline(be.takes, be.fuses), observe)
     be.require_dtypes(final)
     return final
 
 
-_executables: Cache[tuple[str, str, tuple[int, ...]], Executable] = Cache(4 * config.cache_entries)
+_executables: weakref.WeakValueDictionary[tuple[str, str], Executable] = weakref.WeakValueDictionary()
 
 
 def executable(final: Graph, be: IBackend) -> Executable:
-    """The executable of a lowered graph, shared between equal graphs over the same captured arrays."""
-    arrays = tuple(id(node.attrs["value"]) for node in final.captured)
-    if arrays:
-        # Captured arrays belong to one program; they must not outlive it in a shared cache.
+    """The executable of a lowered graph, shared between equal graphs while any of them is alive."""
+    if final.captured:
+        # Captured arrays belong to one program, and the digest does not tell them apart.
         return be.compile(final)
-    key = (be.name, final.digest, arrays)
+    key = (be.name, final.digest)
     found = _executables.get(key)
-    return found if found is not None else _executables.put(key, be.compile(final))
+    if found is None:
+        found = _executables[key] = be.compile(final)
+    return found
 
 
 def to_family(buffer: Any, t: TensorType, family: str, be: IBackend) -> Any:
@@ -149,19 +149,23 @@ def _plain(value: Any) -> Any:
 
 # -- deferred values
 
-_seen: Cache[str, bool] = Cache(4 * config.cache_entries)
+_deferred: Cache[tuple[str, str], Executable | Literal["seen once"]] = Cache(4 * config.cache_entries)
 
 
 def evaluate_deferred(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """Values of deferred tensors: op by op the first time, as one compiled program when it comes again."""
     be = backend("auto")
     buffers = [be.to_buffer(a, n.type) for a, n in zip(arrays, graph.inputs, strict=True)]
-    digest = f"{be.name}:{graph.digest}"
-    if _seen.get(digest):
-        results = executable(lowered(graph, be), be)(buffers)
+    key = (be.name, graph.digest)
+    found = _deferred.get(key)
+    if found is None:
+        _deferred.put(key, "seen once")
+        results = run_singly(expand(explicit(graph), be.takes), be, buffers)
     else:
-        _seen.put(digest, True)
-        results = run_singly(explicit(graph), be, buffers)
+        if isinstance(found, str):
+            found = executable(lowered(graph, be), be)
+            _deferred.replace(key, found)
+        results = found(buffers)
     be.settle(results)
     return results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 import io
@@ -73,6 +74,7 @@ def part_of(path: str) -> str:
     return path.partition("/")[0].removesuffix(".py")
 
 
+@functools.cache
 def tree_of(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), str(file))
 

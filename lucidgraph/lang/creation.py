@@ -134,7 +134,7 @@ def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
 def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
     """Ones with the shape and dtype of ``x``.
 
-    >>> ones_like(asarray([2.0, 3.0])).tolist()
+    >>> ones_like(asarray([1.5, 2.5])).tolist()
     [1.0, 1.0]
     """
     return full_like(x, 1, dtype, shape)
@@ -143,8 +143,8 @@ def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
 def empty_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
     """An array like ``x`` whose contents do not matter: zeros.
 
-    >>> empty_like([1, 2, 3]).shape
-    (3,)
+    >>> empty_like(asarray([1, 2])).dtype
+    lucidgraph.int64
     """
     return full_like(x, 0, dtype, shape)
 

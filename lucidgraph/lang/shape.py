@@ -151,8 +151,8 @@ def atleast_1d(*arrays: Any) -> Any:
 def atleast_2d(*arrays: Any) -> Any:
     """With two axes at least: new ones come first.
 
-    >>> atleast_2d([1, 2]).shape
-    (1, 2)
+    >>> atleast_2d([1, 2, 3]).shape
+    (1, 3)
     """
     return _each(arrays, lambda x: reshape(x, (1,) * (2 - x.ndim) + x.shape) if x.ndim < 2 else copy_of(x))
 
@@ -245,8 +245,8 @@ def matrix_transpose(x: Any) -> Tensor:
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged.
 
-    >>> swapaxes([[1, 2, 3]], 0, 1).tolist()
-    [[1], [2], [3]]
+    >>> swapaxes([[[1, 2, 3]]], 0, 2).shape
+    (3, 1, 1)
     """
     x = asarray(x)
     a, b = one_axis(axis1, x.ndim, "swapaxes"), one_axis(axis2, x.ndim, "swapaxes")
@@ -376,8 +376,8 @@ def stack(arrays: Any, axis: int = 0) -> Tensor:
 def hstack(arrays: Any) -> Tensor:
     """Arrays side by side: along axis 1, vectors along axis 0.
 
-    >>> hstack([[1, 2], [3, 4]]).tolist()
-    [1, 2, 3, 4]
+    >>> hstack([[1], [2, 3]]).tolist()
+    [1, 2, 3]
     """
     given = [atleast_1d(a) for a in _sequence(arrays, "hstack")]
     return concat(given, axis=0 if given and given[0].ndim == 1 else 1)

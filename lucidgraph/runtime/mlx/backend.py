@@ -112,6 +112,10 @@ class MLXBackend(IBackend):
     def __init__(self) -> None:
         self._single: Cache[tuple[Any, ...], Callable[[Sequence[Any]], Any]] = Cache(1024)
 
+    @property
+    def on_gpu(self) -> bool:
+        return bool(mx.default_device() == mx.gpu)
+
     def compile(self, graph: Graph) -> Executable:
         return MLXExecutable(graph)
 
