@@ -273,6 +273,7 @@ def test_captured_arrays_are_arguments():
     assert f.lower(x).compile().source.startswith("def program(x, v1):")
 
 
+@pytest.mark.slow
 def test_long_chains():
     def chain(x):
         for _ in range(20_000):
