@@ -15,6 +15,7 @@ from .dtypes import DType
 from .errors import BackendError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
+from .ir.ops.core import Kernel
 from .lang.tensor import HOOKS as TENSOR_HOOKS
 from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
@@ -205,10 +206,17 @@ def shown(name: str) -> Callable[..., Any]:
     return call
 
 
+def memory(graph: Graph) -> Any:
+    """``Graph.memory``: a graph as run says what its backend planned."""
+    planned = backend("accelerate").planned_bytes(graph) if any(n.op is Kernel for n in graph.nodes) else None
+    return shown("memory")(graph, planned)
+
+
 def connect() -> None:
     """Fill the hooks. Called once, by ``lucidgraph/__init__``."""
     GRAPH_HOOKS.update({name: shown(name) for name in SHOW})
     GRAPH_HOOKS["run"] = run_graph
+    GRAPH_HOOKS["memory"] = memory
     GRAPH_HOOKS["backward"] = lambda graph, wrt: backward(explicit(graph), wrt)
     TENSOR_HOOKS.update(evaluate=evaluate_deferred, to_numpy=to_numpy, to_mlx=to_mlx)
 

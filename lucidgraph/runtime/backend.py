@@ -69,6 +69,10 @@ class IBackend(ABC):
         """Use ``count`` threads. Raises :class:`UnsupportedError` where the backend does not say how many it uses."""
         raise UnsupportedError(f"the {self.name} backend decides on its threads itself")
 
+    def planned_bytes(self, graph: Graph) -> int | None:
+        """The most memory a run of a lowered graph takes beyond its inputs; None where the backend does not plan it."""
+        return None
+
     def require_dtypes(self, graph: Graph) -> None:
         """Raise :class:`DTypeError` at the first node whose dtype this backend does not compute in."""
         for node in (*graph.inputs, *graph.nodes):

@@ -181,6 +181,10 @@ class AccelerateBackend(IBackend):
     def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
         return AccelerateExecutable(graph, donated)
 
+    def planned_bytes(self, graph: Graph) -> int | None:
+        plan = Planner(graph, EXECUTOR.threads, TABLE).run()
+        return plan.arena + sum(t.nbytes for t in plan.outputs)
+
     def set_threads(self, count: int) -> None:
         EXECUTOR.set_threads(count)
 
