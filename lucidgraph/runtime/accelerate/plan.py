@@ -241,10 +241,11 @@ class Planner:
                 access.append("same")
             else:
                 access.append("strided")
-        layout = Layout(columns, len(outer), len(inner), tuple(access))
+        short = vector.size < 2 * HOST.lanes
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short)
         code = shared_code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, HOST))
         slots = Slots(layout)
-        lanes = loops.lane_count(body, HOST)
+        lanes = loops.lane_count(body, HOST, short)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
@@ -254,14 +255,13 @@ class Planner:
             chunk = lanes * max(1, _CHUNK // lanes // max(folded, 1))
             chunk = min(chunk, -(-vector.size // lanes) * lanes)
         chunks = -(-vector.size // chunk) if columns else 1
-        kept = body.kept()
-        per_point = loops.kept_cell(kept) * len(kept)
-        inner_points = prod(a.size for a in inner)
-        span = lanes if columns else -(-vector.size // lanes) * lanes
+        kept = loops.Kept(body)
+        span = lanes if columns else -(-vector.size // loops.PADDING) * loops.PADDING
+        kept_stride = (prod(a.size for a in inner) * span + loops.PADDING) * kept.cell
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
-            "count": folded if count is None else count,
-            "scratch_stride": (inner_points * span + lanes) * per_point,
+            "count": folded if count is None else count, "kept_stride": kept_stride,
+            "scratch_stride": kept_stride * kept.count,
         }  # fmt: skip
         for name, value in head.items():
             words[slots.head(name)] = value
@@ -279,7 +279,7 @@ class Planner:
             code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
-        if per_point:
+        if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
 
