@@ -243,7 +243,6 @@ class _Fusion:
         members = sorted(group.members, key=self.place_of.__getitem__)
         local: dict[Node, Node] = {}
         for node in externals:
-            # Never weak: a Python number's dtype was settled by promotion.
             local[node] = Node(Input, (), {}, (TensorType(node.shape, node.dtype),))
         body: list[Node] = []
 
