@@ -273,5 +273,6 @@ class autocast:  # noqa: N801
 
 
 __all__ = [
-    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "set_threads", "trace",
+    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "set_threads",
+    "trace",
 ]  # fmt: skip
