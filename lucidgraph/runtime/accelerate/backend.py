@@ -15,17 +15,19 @@ from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
-from .executor import COMMAND_WORDS, EXECUTOR
+from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
+from .system import SYSTEM, System
 
 
 @final
 class _Instance:
     """The memory of one run of a plan at a time: the command table, the arguments, the temporaries."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, executor: Executor) -> None:
         self.plan = plan
+        self.executor = executor
         words: list[int] = []
         starts = []
         places, buffers, offsets = [], [], []
@@ -71,7 +73,7 @@ class _Instance:
         self.words[self.places] = addresses[self.buffers] + self.offsets
         self.stop[0] = 0
         try:
-            EXECUTOR.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
+            self.executor.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
         finally:
             if self.arena is not None and plan.arena >= LARGE:
                 BLOCKS.give(self.arena)
@@ -82,17 +84,19 @@ class _Instance:
 class AccelerateExecutable(Executable):
     """A plan, and as many instances of it as have run at once."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
         self.graph = graph
+        self.executor = executor
         self.types = [n.type for n in graph.inputs]
-        self.plan = Planner(graph, EXECUTOR.threads).run()
+        self.plan = Planner(graph, executor.threads, system).run()
         self._free: list[_Instance] = []
         self._lock = threading.Lock()
 
     @property
     def source(self) -> str:  # type: ignore[override]
         """The commands in order, and where their results lie."""
-        lines = [f"arena {self.plan.arena:,} bytes, {len(self.plan.commands)} commands on {EXECUTOR.threads} threads"]
+        plan, threads = self.plan, self.executor.threads
+        lines = [f"arena {plan.arena:,} bytes, {len(plan.commands)} commands on {threads} threads"]
         for k, c in enumerate(self.plan.commands):
             where = [
                 f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP
@@ -107,7 +111,7 @@ class AccelerateExecutable(Executable):
         with self._lock:
             instance = self._free.pop() if self._free else None
         if instance is None:
-            instance = _Instance(self.plan)
+            instance = _Instance(self.plan, self.executor)
         try:
             instance.run(arrays, results)
             stopped = int(instance.stop[0])
@@ -134,27 +138,29 @@ class AccelerateExecutable(Executable):
 
 @final
 class AccelerateBackend(IBackend):
-    """Runs graphs on the CPU through generated kernels."""
+    """Runs graphs on the CPU through generated kernels: on this machine and system, unless others are given."""
 
     name = "accelerate"
     dtypes = frozenset(ALL)
     fuses = True
 
-    def __init__(self) -> None:
+    def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
+        self._executor = executor
+        self._system = system
         self._single: Cache[Any, AccelerateExecutable] = Cache(1024)
 
     def compile(self, graph: Graph) -> Executable:
-        return AccelerateExecutable(graph)
+        return AccelerateExecutable(graph, self._executor, self._system)
 
     def set_threads(self, count: int) -> None:
-        EXECUTOR.set_threads(count)
+        self._executor.set_threads(count)
 
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
         single = self._alone(node)
         key = single.digest
         found = None if single.captured else self._single.get(key)
         if found is None:
-            found = AccelerateExecutable(single)
+            found = AccelerateExecutable(single, self._executor, self._system)
             if not single.captured:
                 self._single.put(key, found)
         results = found(buffers)
