@@ -29,7 +29,8 @@ class Block:
     def __init__(self, size: int) -> None:
         self.size = size
         try:
-            mapping = mmap.mmap(-1, size + _HUGE_PAGE)
+            # Private: a forked child must not write into its parent's results.
+            mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
             raise MemoryError(f"{size} bytes for a result cannot be had: {error}") from error
         advice = getattr(mmap, "MADV_HUGEPAGE", None)
