@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Graph, Node, Origin
+from ..ir import Graph, Node, Origin, TensorType
 from ..ir.ops.core import Constant, Input, Kernel, Result
 from ..ir.types import Shape
 
@@ -243,7 +243,7 @@ class _Fusion:
         members = sorted(group.members, key=self.place_of.__getitem__)
         local: dict[Node, Node] = {}
         for node in externals:
-            local[node] = Node(Input, (), {}, (node.type,))
+            local[node] = Node(Input, (), {}, (TensorType(node.shape, node.dtype),))
         body: list[Node] = []
 
         def made(node: Node) -> Node:

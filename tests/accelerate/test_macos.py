@@ -16,8 +16,8 @@ from lucidgraph.config import config
 from lucidgraph.errors import BackendError
 from lucidgraph.runtime.accelerate.backend import AccelerateBackend
 from lucidgraph.runtime.accelerate.executor import Executor
-from lucidgraph.runtime.accelerate.macos import cblas, dispatch, vdsp, vforce
 from lucidgraph.runtime.accelerate.machine import HOST, Compiler
+from lucidgraph.runtime.accelerate.macos import cblas, dispatch, vdsp, vforce
 from lucidgraph.runtime.accelerate.system import System
 from lucidgraph.runtime.accelerate.values import I32, I64
 from tests.accelerate import stand_in

@@ -313,9 +313,8 @@ class _Kernel(KernelWriter):
         """What a pass does with one vector."""
         known: dict[Node, Value] = {}
         self.level, self.pointers, self.point_mask, self.place = level, pointers, mask, place
-        for k in self.body.stored(level):
-            node = self.body.graph.outputs[k]
-            self.store(k, self.value(node, known), pointers[len(self.inputs) + k], mask)
+        # Everything is read before anything is written: an output may lie where an input lay.
+        written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
         for fold, places in states:
             value = self.value(fold.node.operands[0], known)
             types = [v.type for v in fold.start(self.lanes)]
@@ -323,6 +322,8 @@ class _Kernel(KernelWriter):
             new = fold.take(self.lanes, old, value, index)
             for p, n, o in zip(places, new, old, strict=True):
                 self.b.store(n if mask is None else self.b.select(mask, n, o), p)
+        for k, value in written:
+            self.store(k, value, pointers[len(self.inputs) + k], mask)
 
     def finish(self, states: _States, across: bool) -> None:
         for fold, places in states:

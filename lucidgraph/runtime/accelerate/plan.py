@@ -6,9 +6,10 @@ The table is data. Kernels are shared between plans, whatever their sizes; only 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final, final
 
 import numpy as np
@@ -63,6 +64,8 @@ class Command:
     split: bool
     cost: int
     node: Node | None = None
+    replaces: dict[int, list[int]] = field(default_factory=dict)
+    """For a buffer written: the buffers read whose places it may take, element for element."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class Plan:
     buffers: list[Buffer] = field(default_factory=list)
     captured: list[np.ndarray[Any, Any]] = field(default_factory=list)
     outputs: list[TensorType] = field(default_factory=list)
+    reused: dict[int, int] = field(default_factory=dict)
+    """Outputs that lie in a donated input, by their numbers."""
     arena: int = 0
     scratch: int = 0
 
@@ -83,22 +88,39 @@ class Plan:
 
 @final
 class Planner:
-    def __init__(self, graph: Graph, threads: int, system: System = SYSTEM) -> None:
+    """``table`` says of each op that is not fused how it becomes commands; ``strides`` how inputs lie that are not in
+    row-major order; ``donated`` which inputs' memory may become an output's; ``system`` what it is planned for."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        threads: int,
+        table: Mapping[str, Rule],
+        strides: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        donated: frozenset[int] = frozenset(),
+        system: System = SYSTEM,
+    ) -> None:
         self.graph = graph
         self.threads = threads
+        self.table = table
+        self.strides = strides
+        self.donated = donated
         self.system = system
         self.machine = system.compiler.machine
         self.code = system.compiler.code
         self.plan = Plan()
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
+        self.replaced: set[int] = set()
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
-            self.views[node] = (View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype),)
+            view = View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype)
+            self.views[node] = (replace(view, strides=self.strides.get(k, view.strides)),)
         for node in self.graph.nodes:
             self.place(node)
         self.finish_outputs()
+        self.reuse_donated()
         self.assign()
         return self.plan
 
@@ -139,7 +161,7 @@ class Planner:
                 assert seen is not None
             self.views[node] = (seen,)
         else:
-            rule = OPAQUE.get(node.name)
+            rule = self.table.get(node.name)
             if rule is None:
                 raise UnsupportedError(
                     f"the accelerate backend has no {node.name}", source=node.source, hint='backend="reference" has it'
@@ -248,6 +270,7 @@ class Planner:
             " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy",
             code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
+        made.replaces = _replaceable(body, inputs, outputs)
         if per_point:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -349,14 +372,46 @@ class Planner:
             buffer.kind, buffer.index = "output", k
             self.plan.outputs.append(TensorType(node.shape, node.dtype))
 
+    def dying(self, buffer: Buffer) -> Buffer | None:
+        """A temporary read for the last time by the command that writes ``buffer``, which may lie in its place."""
+        if buffer.first < 0:
+            return None
+        command = self.plan.commands[buffer.first]
+        for place in command.replaces.get(self.number_of[id(buffer)], ()):
+            other = self.plan.buffers[place]
+            dies = other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes
+            if dies and id(other) not in self.replaced:
+                self.replaced.add(id(other))
+                return other
+        return None
+
+    def reuse_donated(self) -> None:
+        """Put outputs where donated inputs lay, if nothing reads those later."""
+        for number, buffer in enumerate(self.plan.buffers):
+            if buffer.kind != "output" or buffer.first < 0:
+                continue
+            for place in self.plan.commands[buffer.first].replaces.get(number, ()):
+                other = self.plan.buffers[place]
+                free = other.kind == "input" and other.index in self.donated and other.last == buffer.first
+                if free and other.nbytes == buffer.nbytes and other.index not in self.plan.reused.values():
+                    self.plan.reused[buffer.index] = other.index
+                    break
+
     def assign(self) -> None:
         """Offsets in the arena: first fit, largest first among those whose lives overlap."""
+        self.number_of = {id(b): k for k, b in enumerate(self.plan.buffers)}
         temporaries = sorted(
             (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
         )
         live: list[Buffer] = []
         for buffer in temporaries:
             live = [b for b in live if b.last >= buffer.first]
+            dying = self.dying(buffer)
+            if dying is not None:
+                buffer.offset = dying.offset
+                live = [b for b in live if b is not dying]
+                live.append(buffer)
+                continue
             offset = 0
             for other in sorted(live, key=lambda b: b.offset):
                 if offset + _aligned(buffer.nbytes) <= other.offset:
@@ -371,6 +426,20 @@ class Planner:
             self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
+
+
+def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:
+    """The inputs that an output may overwrite: read at the same places, and before any full value is written."""
+    full = [k for k, n in enumerate(body.graph.outputs) if n.shape == body.full]
+    if any(body.level[body.graph.outputs[k]] != body.passes - 1 for k in full):
+        return {}
+    found: dict[int, list[int]] = {}
+    for k in full:
+        out = outputs[k]
+        same = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) == (out.strides, out.shape, out.offset)]
+        others = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) != (out.strides, out.shape, out.offset)]
+        found[out.buffer] = [b for b in same if b not in others]
+    return found
 
 
 def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
@@ -408,5 +477,5 @@ def kernel_key(body: Body, layout: Layout) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-OPAQUE: Final[dict[str, Callable[[Planner, Node], View]]] = {}
-"""Ops that are not fused, by name; filled by the chapters."""
+Rule = Callable[[Planner, Node], View]
+"""How an op that is not fused becomes commands; the view of its result."""
