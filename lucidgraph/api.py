@@ -112,7 +112,8 @@ class CompiledFunction:
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""
-        return self._core.cache.info()
+        info: CacheInfo = self._core.cache.info()
+        return info
 
     def cache_clear(self) -> None:
         """Drop all programs."""
@@ -150,8 +151,8 @@ def compile(
     """
     if fn is None:
         return functools.partial(
-            compile, backend=backend, frontend=frontend, inputs=inputs, outputs=outputs, static_argnames=static_argnames,
-            dynamic=dynamic, autocast=autocast, donate=donate,
+            compile, backend=backend, frontend=frontend, inputs=inputs, outputs=outputs,
+            static_argnames=static_argnames, dynamic=dynamic, autocast=autocast, donate=donate,
         )  # fmt: skip
     if frontend not in ("auto", "trace"):
         raise UnsupportedError(f"frontend={frontend!r} is not there yet", hint='frontend="auto"')
@@ -179,7 +180,12 @@ def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = Non
 
 
 def eval(*values: Any) -> None:
-    """Compute all deferred tensors in these trees now, together."""
+    """Compute all deferred tensors in these trees now, together.
+
+    >>> import lucidgraph as lg
+    >>> x = lg.asarray([1.0, 2.0]) * 2
+    >>> eval({"x": x, "more": [x + 1]})
+    """
     evaluate([leaf for leaf in trees.flatten(values)[0] if isinstance(leaf, Tensor) and leaf._trace is None])
 
 
@@ -198,12 +204,21 @@ class _DisableCompile:
 
 
 def disable_compile() -> _DisableCompile:
-    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`."""
+    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`.
+
+    >>> with disable_compile():
+    ...     compile(lambda x: float(x))(2.0)
+    2.0
+    """
     return _DisableCompile()
 
 
 def enable_compile() -> None:
-    """Undo :func:`disable_compile`."""
+    """Undo :func:`disable_compile`.
+
+    >>> switched = disable_compile()
+    >>> enable_compile()
+    """
     recording.STATE.uncompiled = False
 
 
@@ -227,7 +242,7 @@ def _half(dtype: Any) -> DType:
     return found
 
 
-class autocast:
+class autocast:  # noqa: N801
     """Let contractions run in half precision and what needs range in float32: a context manager and a decorator.
 
     Reusable, re-entrant, and of its thread alone. ``enabled=False`` switches it off inside.

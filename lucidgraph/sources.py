@@ -10,7 +10,7 @@ from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Frames of libraries that call the user back (tree mapping, context managers) are not the user's line.
-_SKIPPED_PARTS = (f"{os.sep}optree{os.sep}", f"{os.sep}contextlib.py", f"{os.sep}functools.py", f"{os.sep}numpy{os.sep}")
+_SKIPPED_PARTS = tuple(os.sep + name for name in (f"optree{os.sep}", "contextlib.py", "functools.py", f"numpy{os.sep}"))
 _is_library: dict[str, bool] = {}
 
 

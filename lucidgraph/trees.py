@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import optree
@@ -29,8 +29,8 @@ def _register_dataclass(cls: type) -> None:
         def split(value: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
             return tuple(getattr(value, name) for name in names), None, names
 
-        def join(_: None, children: Sequence[Any]) -> Any:
-            value = object.__new__(cls)
+        def join(_: object, children: Iterable[Any]) -> Any:
+            value: Any = object.__new__(cls)
             for name, child in zip(names, children, strict=True):
                 object.__setattr__(value, name, child)
             return value
@@ -52,7 +52,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     while True:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
         # A list, not a generator: every new dataclass among the leaves is registered before the next attempt.
-        if not any([_unseen_dataclass(leaf) for leaf in leaves]):
+        if not sum([_unseen_dataclass(leaf) for leaf in leaves]):
             return leaves, spec
 
 

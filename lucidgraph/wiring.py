@@ -15,6 +15,7 @@ from .dtypes import DType
 from .errors import BackendError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
+from .ir.ops.core import Kernel
 from .lang.tensor import HOOKS as TENSOR_HOOKS
 from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
@@ -23,7 +24,7 @@ from .runtime.cache import Cache
 BACKENDS: Final[dict[str, str]] = {
     "reference": "lucidgraph.runtime.reference",
     "mlx": "lucidgraph.runtime.mlx",
-    "accelerate": "lucidgraph.runtime.accelerate",
+    "accelerate": "lucidgraph.runtime.accelerate.backend",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
 
@@ -53,6 +54,8 @@ def _load(name: str) -> IBackend | BackendError:
                 _made[name] = module.create()
             except BackendError as error:
                 _made[name] = error
+            except ModuleNotFoundError as error:
+                _made[name] = BackendError(f"{error.name} is not installed", hint=f"pip install {error.name}")
         return _made[name]
 
 
@@ -103,11 +106,11 @@ def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | 
 _executables: weakref.WeakValueDictionary[tuple[str, str], Executable] = weakref.WeakValueDictionary()
 
 
-def executable(final: Graph, be: IBackend) -> Executable:
+def executable(final: Graph, be: IBackend, donated: frozenset[int] = frozenset()) -> Executable:
     """The executable of a lowered graph, shared between equal graphs while any of them is alive."""
-    if final.captured:
+    if final.captured or donated:
         # Captured arrays belong to one program, and the digest does not tell them apart.
-        return be.compile(final)
+        return be.compile(final, donated)
     key = (be.name, final.digest)
     found = _executables.get(key)
     if found is None:
@@ -203,10 +206,17 @@ def shown(name: str) -> Callable[..., Any]:
     return call
 
 
+def memory(graph: Graph) -> Any:
+    """``Graph.memory``: a graph as run says what its backend planned."""
+    planned = backend("accelerate").planned_bytes(graph) if any(n.op is Kernel for n in graph.nodes) else None
+    return shown("memory")(graph, planned)
+
+
 def connect() -> None:
     """Fill the hooks. Called once, by ``lucidgraph/__init__``."""
     GRAPH_HOOKS.update({name: shown(name) for name in SHOW})
     GRAPH_HOOKS["run"] = run_graph
+    GRAPH_HOOKS["memory"] = memory
     GRAPH_HOOKS["backward"] = lambda graph, wrt: backward(explicit(graph), wrt)
     TENSOR_HOOKS.update(evaluate=evaluate_deferred, to_numpy=to_numpy, to_mlx=to_mlx)
 

@@ -265,8 +265,7 @@ class Signatures:
                 guards.append((name, _guarded(cell.cell_contents)))
             except ValueError:  # not bound yet
                 guards.append((name, None))
-        for name in self.reads.globals:
-            guards.append((name, _guarded(self.reads.namespace.get(name))))
+        guards += [(name, _guarded(self.reads.namespace.get(name))) for name in self.reads.globals]
         return tuple(guards)
 
     def difference(self, old: Signature, new: Signature) -> str:
@@ -424,8 +423,8 @@ class Core:
         if len(values) > STATIC_VALUES_WARNING and name not in self._warned:
             self._warned.add(name)
             warnings.warn(
-                f"{name} of {self.label} has had {len(values)} values, each with a program of its own: the function uses "
-                "its value in Python. Pass an array, or use it only in array operations",
+                f"{name} of {self.label} has had {len(values)} values, each with a program of its own: the function "
+                "uses its value in Python. Pass an array, or use it only in array operations",
                 LucidGraphWarning,
                 stacklevel=2,
             )

@@ -31,8 +31,8 @@ def _as_tensor(leaf: Any) -> Tensor:
 def _require_inexact(tensor: Tensor, path: str) -> None:
     if not tensor.dtype.is_inexact:
         raise NotDifferentiableError(
-            f"a gradient with respect to argument{path} of {tensor.dtype.name} was asked for: only floating and complex "
-            "values have one",
+            f"a gradient with respect to argument{path} of {tensor.dtype.name} was asked for: only floating and "
+            "complex values have one",
             hint="cast it to a floating dtype, or leave it out of argnums",
         )
 
@@ -132,7 +132,7 @@ def linearized(
         trace.nodes[start:] = _independent(trace.nodes[start:], [t._node for t in marked])
 
     def pullback(cotangent: Any) -> tuple[Any, list[Any]]:
-        leaves, spec = trees.flatten(cotangent)
+        leaves, _ = trees.flatten(cotangent)
         if len(leaves) != len(out_tensors):
             raise ShapeError(f"the cotangent has {len(leaves)} leaves, the result has {len(out_tensors)}")
         cotangents = []

@@ -81,12 +81,12 @@ def trace(
         outputs: list[int | Static] = []
         nodes: list[Node] = []
         for leaf in returned:
-            node = _output_node(leaf)
-            if node is None:
+            result = _output_node(leaf)
+            if result is None:
                 outputs.append(Static(leaf))
             else:
                 outputs.append(len(nodes))
-                nodes.append(node)
+                nodes.append(result)
     graph = Graph.from_outputs(recording.inputs, nodes, "recorded", labels, order=recording.nodes)
     return Traced(graph, tuple(outputs), out_spec)
 
@@ -99,7 +99,9 @@ def _output_node(leaf: Any) -> Node | None:
         return captured_node(CapturedArray(array), array_type(leaf))
     if isinstance(leaf, bool | int | float | complex | str | bytes) or leaf is None:
         return None
-    raise DTypeError(f"a traced function returned {type(leaf).__name__}: {leaf!r:.80}", hint="return arrays and numbers")
+    raise DTypeError(
+        f"a traced function returned {type(leaf).__name__}: {leaf!r:.80}", hint="return arrays and numbers"
+    )
 
 
 def _name(fn: Callable[..., Any]) -> str:

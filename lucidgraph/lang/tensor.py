@@ -15,7 +15,12 @@ from .. import dtypes, sources
 from ..config import config
 from ..dtypes import DType, as_dtype
 from ..errors import (
-    ConcretizationError, DTypeError, LeakedTracerError, LucidGraphError, ShapeError, UnsupportedError,
+    ConcretizationError,
+    DTypeError,
+    LeakedTracerError,
+    LucidGraphError,
+    ShapeError,
+    UnsupportedError,
 )  # fmt: skip
 from ..ir import CapturedArray, Graph, Node, Op, TensorType, topological
 from ..ir.op import get
@@ -48,7 +53,8 @@ def array_type(value: Any) -> TensorType:
         return TensorType(value.shape, as_dtype(value.dtype))
     except DTypeError:
         raise DTypeError(
-            f"arrays of dtype {value.dtype} do not compute", hint="numeric and boolean arrays do; convert before the call"
+            f"arrays of dtype {value.dtype} do not compute",
+            hint="numeric and boolean arrays do; convert before the call",
         ) from None
 
 
@@ -100,6 +106,12 @@ def evaluate(tensors: Sequence[Tensor]) -> None:
         _pending.pop(id(t), None)
         if not STATE.tapes:
             t._settle()
+
+
+if TYPE_CHECKING:
+
+    def _operator(self: Any, other: Any) -> Tensor: ...
+    def _attached(self: Any, *args: Any, **kwargs: Any) -> Tensor: ...
 
 
 @final
@@ -279,7 +291,7 @@ class Tensor:
             raise DTypeError("a 0-d tensor cannot be iterated")
         if self._trace is not None:
             self._concrete("iteration")
-        return (self[k] for k in range(self.shape[0]))  # type: ignore[index]
+        return (self[k] for k in range(self.shape[0]))
 
     def __reduce__(self) -> Any:
         return (asarray, (self.numpy(),))
@@ -292,44 +304,33 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    if TYPE_CHECKING:
-        # Operators are functions of the chapters, attached by ``methods``.
-        def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __floordiv__(self, other: Any) -> Tensor: ...
-        def __rfloordiv__(self, other: Any) -> Tensor: ...
-        def __mod__(self, other: Any) -> Tensor: ...
-        def __rmod__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __rpow__(self, other: Any) -> Tensor: ...
-        def __matmul__(self, other: Any) -> Tensor: ...
-        def __rmatmul__(self, other: Any) -> Tensor: ...
-        def __and__(self, other: Any) -> Tensor: ...
-        def __rand__(self, other: Any) -> Tensor: ...
-        def __or__(self, other: Any) -> Tensor: ...
-        def __ror__(self, other: Any) -> Tensor: ...
-        def __xor__(self, other: Any) -> Tensor: ...
-        def __rxor__(self, other: Any) -> Tensor: ...
-        def __lshift__(self, other: Any) -> Tensor: ...
-        def __rlshift__(self, other: Any) -> Tensor: ...
-        def __rshift__(self, other: Any) -> Tensor: ...
-        def __rrshift__(self, other: Any) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
-        def __neg__(self) -> Tensor: ...
-        def __pos__(self) -> Tensor: ...
-        def __abs__(self) -> Tensor: ...
-        def __invert__(self) -> Tensor: ...
+    if TYPE_CHECKING:  # what ``methods`` attaches, for type checkers
+        T: Tensor
+        mT: Tensor
+        real: Tensor
+        imag: Tensor
+        flat: Tensor
+        at: Any
+
+        __add__ = __sub__ = __radd__ = __rsub__ = __iadd__ = __isub__ = _operator
+        __mul__ = __truediv__ = __rmul__ = __rtruediv__ = __imul__ = __itruediv__ = _operator
+        __floordiv__ = __mod__ = __rfloordiv__ = __rmod__ = __ifloordiv__ = __imod__ = _operator
+        __pow__ = __matmul__ = __rpow__ = __rmatmul__ = __ipow__ = __imatmul__ = _operator
+        __and__ = __or__ = __rand__ = __ror__ = __iand__ = __ior__ = _operator
+        __xor__ = __lshift__ = __rxor__ = __rlshift__ = __ixor__ = __ilshift__ = _operator
+        __rshift__ = __rrshift__ = __irshift__ = _operator
+        __lt__ = __le__ = __gt__ = __ge__ = _operator
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        __neg__ = __pos__ = __abs__ = __invert__ = _attached
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
+
+        abs = all = any = argmax = argmin = astype = clip = conj = conjugate = copy = cos = _attached
+        diagonal = dot = exp = flatten = log = log10 = log1p = log2 = max = mean = min = _attached
+        moveaxis = prod = ravel = reciprocal = repeat = reshape = round = rsqrt = sigmoid = sin = _attached
+        split = sqrt = square = squeeze = std = sum = swapaxes = take = to_device = trace = _attached
+        transpose = var = _attached
 
 
 def _python_width(dtype: DType) -> Any:
@@ -391,7 +392,11 @@ def _same_bits(source: np.ndarray[Any, Any], node: Node) -> bool:
 
 
 def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
-    """Record one op over tensors, arrays and Python numbers."""
+    """Record one op over tensors, arrays and Python numbers, with the attributes it declares.
+
+    >>> apply(get("add"), asarray([1.0, 2.0]), 1).tolist()
+    [2.0, 3.0]
+    """
     return Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
 
 
@@ -442,7 +447,8 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         if array.dtype == object and not _is_big_integer(value):
             raise DTypeError(f"objects do not compute: {value!r:.80}")
         holds_numpy = _holds_numpy(value)
-        natural = None if holds_numpy else {"f": dtypes.DEFAULT_FLOAT, "c": dtypes.DEFAULT_COMPLEX}.get(array.dtype.kind)
+        defaults = {"f": dtypes.DEFAULT_FLOAT, "c": dtypes.DEFAULT_COMPLEX}
+        natural = None if holds_numpy else defaults.get(array.dtype.kind)
         if array.size == 0 and not holds_numpy and type(value) is not bool:
             natural = dtypes.DEFAULT_FLOAT
         target = wanted or natural or as_dtype(array.dtype)

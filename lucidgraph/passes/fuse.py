@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..ir import Graph, Node, Origin
+from ..ir import Graph, Node, Origin, TensorType
 from ..ir.ops.core import Constant, Input, Kernel, Result
 from ..ir.types import Shape
 
@@ -291,7 +291,7 @@ class _Fusion:
         members = sorted(unit.members, key=self.place_of.__getitem__)
         local: dict[Node, Node] = {}
         for node in externals:
-            local[node] = Node(Input, (), {}, (node.type,))
+            local[node] = Node(Input, (), {}, (TensorType(node.shape, node.dtype),))
         body: list[Node] = []
 
         def made(node: Node) -> Node:

@@ -12,7 +12,7 @@ from tests.checking import assert_close
 from tests.samples import SAMPLES, graph_of, node_of
 
 loops = pytest.importorskip("lucidgraph.runtime.accelerate.loops", reason="llvmlite is not installed")
-plan = pytest.importorskip("lucidgraph.runtime.accelerate.plan")
+tables = pytest.importorskip("lucidgraph.runtime.accelerate.tables")
 reduce = pytest.importorskip("lucidgraph.runtime.accelerate.reduce")
 
 BACKEND = backend("accelerate")
@@ -23,7 +23,7 @@ def test_every_primitive_has_a_lowering():
     for name, op in REGISTRY.items():
         if op.composite or name in structural or name not in SAMPLES:
             continue
-        assert name in loops.ELEMENTWISE or name in reduce.FOLDS or op.view or name in plan.OPAQUE, (
+        assert name in loops.ELEMENTWISE or name in reduce.FOLDS or op.view or name in tables.TABLE, (
             f"{name} is not lowered"
         )
 

@@ -18,6 +18,7 @@ from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
+from .tables import TABLE
 
 
 @final
@@ -79,15 +80,36 @@ class _Instance:
 
 
 @final
-class AccelerateExecutable(Executable):
-    """A plan, and as many instances of it as have run at once."""
+class _Prepared:
+    """A plan, and the instances of it that no call is using."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.free: list[_Instance] = []
+
+
+Strides = tuple[tuple[int, tuple[int, ...]], ...]
+"""The inputs that are not in row-major order, with their strides."""
+
+
+@final
+class AccelerateExecutable(Executable):
+    """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out."""
+
+    def __init__(self, graph: Graph, donated: frozenset[int] = frozenset()) -> None:
         self.graph = graph
         self.types = [n.type for n in graph.inputs]
-        self.plan = Planner(graph, EXECUTOR.threads).run()
-        self._free: list[_Instance] = []
+        self.donated = donated
         self._lock = threading.Lock()
+        self._plain = self._prepared(())
+        self._laid_out: Cache[Strides, _Prepared] = Cache(_LAYOUTS)
+
+    def _prepared(self, strides: Strides) -> _Prepared:
+        return _Prepared(Planner(self.graph, EXECUTOR.threads, TABLE, dict(strides), self.donated).run())
+
+    @property
+    def plan(self) -> Plan:
+        return self._plain.plan
 
     @property
     def source(self) -> str:  # type: ignore[override]
@@ -102,34 +124,47 @@ class AccelerateExecutable(Executable):
         return "\n".join(lines)
 
     def __call__(self, buffers: Sequence[Any]) -> list[Any]:
-        arrays = [self._given(b, t) for b, t in zip(buffers, self.types, strict=True)]
-        results = [empty(t.shape, t.dtype.numpy) for t in self.plan.outputs]
+        arrays = [_native(b, t) for b, t in zip(buffers, self.types, strict=True)]
+        strides: Strides = tuple((k, a.strides) for k, a in enumerate(arrays) if not a.flags.c_contiguous)
+        prepared = self._plain
+        if strides:
+            found = self._laid_out.get(strides)
+            prepared = found if found is not None else self._laid_out.put(strides, self._prepared(strides))
+        reused = prepared.plan.reused
+        results = [
+            arrays[reused[k]] if k in reused and arrays[reused[k]].flags.writeable else empty(t.shape, t.dtype.numpy)
+            for k, t in enumerate(prepared.plan.outputs)
+        ]
         with self._lock:
-            instance = self._free.pop() if self._free else None
+            instance = prepared.free.pop() if prepared.free else None
         if instance is None:
-            instance = _Instance(self.plan)
+            instance = _Instance(prepared.plan)
         try:
             instance.run(arrays, results)
-            stopped = int(instance.stop[0])
-            detail = int(instance.stop[1])
+            number, index = (int(word) for word in instance.stop)
         finally:
             with self._lock:
-                self._free.append(instance)
-        if stopped:
-            node = self.plan.commands[stopped - 1].node
+                prepared.free.append(instance)
+        if number:
+            node = prepared.plan.commands[number - 1].node
             raise IndexOutOfRangeError(
-                f"index {detail} is out of range in {node.name if node else 'a gather'}",
+                f"index {index} is out of range in {node.name if node else 'a gather'}",
                 source=node.source if node else None,
             )
         return list(results)
 
-    def _given(self, buffer: Any, t: TensorType) -> np.ndarray[Any, Any]:
-        array = host_array(buffer)
-        if array.dtype != t.dtype.numpy or not array.flags.c_contiguous or not array.flags.aligned:
-            array = np.ascontiguousarray(array, t.dtype.numpy)
-        if array.size != t.size:
-            raise ShapeError(f"an array of shape {array.shape} was given for {t}")
-        return array
+
+_LAYOUTS = 16
+
+
+def _native(buffer: Any, t: TensorType) -> np.ndarray[Any, Any]:
+    """The array as kernels read it: of this dtype, aligned; any strides."""
+    array = host_array(buffer)
+    if array.dtype != t.dtype.numpy or not array.flags.aligned:
+        array = np.ascontiguousarray(array, t.dtype.numpy)
+    if array.shape != t.shape:
+        raise ShapeError(f"an array of shape {array.shape} was given for {t}")
+    return array
 
 
 @final
@@ -143,8 +178,12 @@ class AccelerateBackend(IBackend):
     def __init__(self) -> None:
         self._single: Cache[Any, AccelerateExecutable] = Cache(1024)
 
-    def compile(self, graph: Graph) -> Executable:
-        return AccelerateExecutable(graph)
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
+        return AccelerateExecutable(graph, donated)
+
+    def planned_bytes(self, graph: Graph) -> int | None:
+        plan = Planner(graph, EXECUTOR.threads, TABLE).run()
+        return plan.arena + sum(t.nbytes for t in plan.outputs)
 
     def set_threads(self, count: int) -> None:
         EXECUTOR.set_threads(count)
@@ -177,3 +216,7 @@ class AccelerateBackend(IBackend):
 
     def to_numpy(self, buffer: Any) -> np.ndarray[Any, Any]:
         return np.asarray(buffer)
+
+
+def create() -> IBackend:
+    return AccelerateBackend()

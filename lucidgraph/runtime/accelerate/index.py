@@ -20,7 +20,7 @@ from ...ir import Node
 from ...ir.types import Shape
 from .arithmetic import extremum
 from .machine import HOST, Machine
-from .plan import OPAQUE, STOP, Planner, shared_code
+from .plan import STOP, Planner, Rule, shared_code
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
 from .writing import KernelWriter
@@ -246,9 +246,7 @@ def arange(planner: Planner, node: Node) -> View:
     return planner.constant(np.asarray(node.op.evaluate(**node.attrs)), node.dtype)
 
 
-OPAQUE.update(
-    take=gather, take_along_axis=gather, scatter_add=scatter, scatter_max=scatter, scatter_min=scatter,
-    scatter_add_along_axis=scatter, slice_update=slice_update, pad=pad, concat=concat, arange=arange,
-)  # fmt: skip
-
-__all__ = ["concat", "gather", "pad", "scatter", "slice_update"]
+OPS: Final[dict[str, Rule]] = {
+    "take": gather, "take_along_axis": gather, "scatter_add": scatter, "scatter_max": scatter, "scatter_min": scatter,
+    "scatter_add_along_axis": scatter, "slice_update": slice_update, "pad": pad, "concat": concat, "arange": arange,
+}  # fmt: skip

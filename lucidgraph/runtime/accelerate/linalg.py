@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from typing import Final
 
 from ... import dtypes
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas
-from .plan import OPAQUE, Planner
+from .plan import Planner, Rule
 from .views import View
 
 
@@ -133,6 +134,4 @@ def _inserted(pair: tuple[int, ...], at: int, value: int = 1) -> tuple[int, ...]
     return (*pair[:at], value, *pair[at:])
 
 
-OPAQUE["matmul"] = matmul
-
-__all__ = ["matmul", "product"]
+OPS: Final[dict[str, Rule]] = {"matmul": matmul}

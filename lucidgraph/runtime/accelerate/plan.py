@@ -9,9 +9,10 @@ import hashlib
 import heapq
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final, final
 
 import numpy as np
@@ -91,6 +92,8 @@ class Plan:
     buffers: list[Buffer] = field(default_factory=list)
     captured: list[np.ndarray[Any, Any]] = field(default_factory=list)
     outputs: list[TensorType] = field(default_factory=list)
+    reused: dict[int, int] = field(default_factory=dict)
+    """Outputs that lie in a donated input, by their numbers."""
     arena: int = 0
     scratch: int = 0
 
@@ -101,9 +104,22 @@ class Plan:
 
 @final
 class Planner:
-    def __init__(self, graph: Graph, threads: int) -> None:
+    """``table`` says of each op that is not fused how it becomes commands; ``strides`` how inputs lie that are not in
+    row-major order; ``donated`` which inputs' memory may become an output's."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        threads: int,
+        table: Mapping[str, Rule],
+        strides: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        donated: frozenset[int] = frozenset(),
+    ) -> None:
         self.graph = graph
         self.threads = threads
+        self.table = table
+        self.strides = strides
+        self.donated = donated
         self.plan = Plan()
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
@@ -111,10 +127,12 @@ class Planner:
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
-            self.views[node] = (View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype),)
+            view = View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype)
+            self.views[node] = (replace(view, strides=self.strides.get(k, view.strides)),)
         for node in self.graph.nodes:
             self.place(node)
         self.finish_outputs()
+        self.reuse_donated()
         self.assign()
         return self.plan
 
@@ -155,7 +173,7 @@ class Planner:
                 assert seen is not None
             self.views[node] = (seen,)
         else:
-            rule = OPAQUE.get(node.name)
+            rule = self.table.get(node.name)
             if rule is None:
                 raise UnsupportedError(
                     f"the accelerate backend has no {node.name}", source=node.source, hint='backend="reference" has it'
@@ -371,11 +389,23 @@ class Planner:
         command = self.plan.commands[buffer.first]
         for place in command.replaces.get(self.number_of[id(buffer)], ()):
             other = self.plan.buffers[place]
-            if other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes:
-                if id(other) not in self.replaced:
-                    self.replaced.add(id(other))
-                    return other
+            dies = other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes
+            if dies and id(other) not in self.replaced:
+                self.replaced.add(id(other))
+                return other
         return None
+
+    def reuse_donated(self) -> None:
+        """Put outputs where donated inputs lay, if nothing reads those later."""
+        for number, buffer in enumerate(self.plan.buffers):
+            if buffer.kind != "output" or buffer.first < 0:
+                continue
+            for place in self.plan.commands[buffer.first].replaces.get(number, ()):
+                other = self.plan.buffers[place]
+                free = other.kind == "input" and other.index in self.donated and other.last == buffer.first
+                if free and other.nbytes == buffer.nbytes and other.index not in self.plan.reused.values():
+                    self.plan.reused[buffer.index] = other.index
+                    break
 
     def assign(self) -> None:
         """Offsets in the arena: first fit, in the order in which the temporaries are written."""
@@ -448,5 +478,5 @@ def kernel_key(body: Body, layout: Layout) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-OPAQUE: Final[dict[str, Callable[[Planner, Node], View]]] = {}
-"""Ops that are not fused, by name; filled by the chapters."""
+Rule = Callable[[Planner, Node], View]
+"""How an op that is not fused becomes commands; the view of its result."""
