@@ -6,6 +6,7 @@ The table is data. Kernels are shared between plans, whatever their sizes; only 
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -22,6 +23,7 @@ from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, Stop
 from ...ir.text import format_value
 from ...ir.types import Shape
 from . import loops
+from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
@@ -398,31 +400,26 @@ class Planner:
                     break
 
     def assign(self) -> None:
-        """Offsets in the arena: first fit, largest first among those whose lives overlap."""
+        """Offsets in the arena: first fit, in the order in which the temporaries are written."""
         self.number_of = {id(b): k for k, b in enumerate(self.plan.buffers)}
         temporaries = sorted(
             (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
         )
-        live: list[Buffer] = []
-        for buffer in temporaries:
-            live = [b for b in live if b.last >= buffer.first]
+        arena = Arena()
+        # By the command that reads them last; what another has replaced does not come free.
+        ends: list[tuple[int, int]] = []
+        for k, buffer in enumerate(temporaries):
+            while ends and ends[0][0] < buffer.first:
+                dead = temporaries[heapq.heappop(ends)[1]]
+                if id(dead) not in self.replaced:
+                    arena.give(dead.offset, dead.nbytes)
             dying = self.dying(buffer)
-            if dying is not None:
-                buffer.offset = dying.offset
-                live = [b for b in live if b is not dying]
-                live.append(buffer)
-                continue
-            offset = 0
-            for other in sorted(live, key=lambda b: b.offset):
-                if offset + _aligned(buffer.nbytes) <= other.offset:
-                    break
-                offset = max(offset, other.offset + _aligned(other.nbytes))
-            buffer.offset = offset
-            live.append(buffer)
-            self.plan.arena = max(self.plan.arena, offset + _aligned(buffer.nbytes))
+            buffer.offset = arena.take(buffer.nbytes) if dying is None else dying.offset
+            heapq.heappush(ends, (buffer.last, k))
+        self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
-            self.plan.arena += _aligned(self.plan.scratch)
+            self.plan.arena += aligned(self.plan.scratch)
             self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
@@ -450,10 +447,6 @@ def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
             return stride
         stride *= other.size
     raise AssertionError("the axis is a kept one")
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
 
 
 def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
