@@ -1,0 +1,283 @@
+"""Chapter scan: prefix sums, products, extremes, and linear recurrences.
+
+Along a contiguous axis vectors hold neighbours: each is scanned in log steps of shuffles, then joined with what came
+before it. Rows that are few and long are cut into blocks of fixed length, whose totals are scanned first, so that
+threads can share them. Along another axis vectors hold elements of different rows. Sums and products of floats are
+carried in double.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final, final
+
+from llvmlite import ir
+
+from ... import dtypes
+from ...dtypes import DType
+from ...ir import Node
+from .arithmetic import choose, is_zero, multiply_values
+from .machine import HOST, Machine
+from .math import converted
+from .plan import OPAQUE, Planner, shared_code
+from .reduce import FOLDS, Fold, State
+from .values import I64, PTR, Lanes, Pair, Value
+from .views import View
+from .writing import KernelWriter
+
+_FOLD: Final = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+_BLOCK: Final = 1 << 13
+_SPLIT_POINTS: Final = 1 << 16
+
+
+def _wide(name: str, dtype: DType) -> DType:
+    """The dtype that partial results are held in."""
+    if name in ("cummax", "cummin") or not dtype.is_inexact:
+        return dtype
+    return dtypes.complex128 if dtype.is_complex else dtypes.float64
+
+
+class _Scan(KernelWriter):
+    """Base of the kernels of scans; ``words`` names their arguments."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, node: Node, lanes: int, machine: Machine) -> None:
+        self.module = ir.Module(name="scan")
+        super().__init__(self.module, machine, lanes)
+        self.node = node
+        self.name = node.name
+        self.dtype = node.dtype
+        self.wide = _wide(node.name, node.dtype)
+        self.reverse: bool = node.attrs["reverse"]
+        self.inclusive: bool = node.attrs.get("inclusive", True)
+        self.w = {name: self.argument(k) for k, name in enumerate(self.words)}
+
+    def at(self, name: str, *offsets: ir.Value) -> ir.Value:
+        """The place of an operand, moved by bytes."""
+        pointer = self.b.inttoptr(self.w[name], PTR)
+        for offset in offsets:
+            pointer = self.lanes.offset(pointer, offset)
+        return pointer
+
+
+@final
+class _Rows(_Scan):
+    """Items are the blocks of each row, in the order of the scan. ``carry`` holds what comes before each block, where
+    there are several; with ``totals`` only that of each block's elements is written to y."""
+
+    words = ("n", "blocks", "block", "x", "carry", "y")
+
+    def __init__(self, node: Node, carried: bool, totals: bool, machine: Machine) -> None:
+        super().__init__(node, machine.lanes, machine)
+        self.carried, self.totals = carried, totals
+        self.fold: Fold = FOLDS[_FOLD[node.name]](node)
+
+    def emit(self) -> ir.Module:
+        b, w = self.b, self.w
+        nothing = self.fold.start(self.lanes)
+        with self.loop(self.fn.args[1], self.fn.args[2]) as item:
+            row, block = b.sdiv(item, w["blocks"]), b.srem(item, w["blocks"])
+            start = b.mul(block, w["block"])
+            stop = self.smaller(b.add(start, w["block"]), w["n"])
+            first = b.mul(row, w["n"])
+            before = [self.variable(v.type) for v in nothing]
+            for place, value in zip(before, self.carry(item) if self.carried else nothing, strict=True):
+                b.store(value, place)
+            self.span(start, stop, lambda v, mask: self.vector(first, v, mask, before, nothing))
+            if self.totals:
+                single = Lanes(b, 1, self.machine)
+                last = [self.first_lane(single, b.load(p, typ=v.type)) for p, v in zip(before, nothing, strict=True)]
+                place = self.at("y", b.mul(item, I64(self.wide.itemsize)))
+                single.store(Pair(*last) if len(last) == 2 else last[0], self.wide, place, None, None)
+        b.ret_void()
+        return self.module
+
+    def first_lane(self, single: Lanes, v: ir.Value) -> ir.Value:
+        zero = ir.IntType(32)(0)
+        one = self.b.extract_element(v, zero)
+        return self.b.insert_element(ir.Constant(single.vector(one.type), ir.Undefined), one, zero)
+
+    def carry(self, item: ir.Value) -> State:
+        value = self.lanes.load_same(self.wide, self.at("carry", self.b.mul(item, I64(self.wide.itemsize))))
+        return list(value) if isinstance(value, Pair) else [value]
+
+    def vector(self, row: ir.Value, v: ir.Value, mask: ir.Value | None, before: list[ir.Value], nothing: State) -> None:
+        """Scan the vector at ``v``, counted in the order of the scan."""
+        b, lanes = self.b, self.lanes
+        width, size = lanes.count, I64(self.dtype.itemsize)
+        place = b.add(row, b.sub(b.sub(self.w["n"], v), I64(width)) if self.reverse else v)
+        offset = b.mul(place, size)
+        stored_mask = mask if mask is None or not self.reverse else self.turned(mask)
+        value = lanes.load(self.dtype, self.at("x", offset), None, stored_mask)
+        state = self.fold.take(lanes, nothing, self.in_order(value), lanes.iota())
+        if mask is not None:
+            state = [b.select(mask, s, n) for s, n in zip(state, nothing, strict=True)]
+        distance = 1
+        while distance < width:
+            order = [k if k < distance else width + k - distance for k in range(width)]
+            moved = [self.shuffled(n, s, order) for n, s in zip(nothing, state, strict=True)]
+            state = self.fold.join(lanes, moved, state)
+            distance *= 2
+        old = [b.load(p, typ=n.type) for p, n in zip(before, nothing, strict=True)]
+        state = self.fold.join(lanes, old, state)
+        for p, s in zip(before, state, strict=True):
+            b.store(self.shuffled(s, s, [width - 1] * width), p)
+        if self.totals:
+            return
+        if not self.inclusive:
+            order = [0, *range(width, 2 * width - 1)]
+            state = [self.shuffled(o, s, order) for o, s in zip(old, state, strict=True)]
+        result = self.in_order(self.fold.finish(lanes, state, I64(1)))
+        lanes.store(result, self.dtype, self.at("y", offset), None, stored_mask)
+
+    def shuffled(self, x: ir.Value, y: ir.Value, order: list[int]) -> ir.Value:
+        i32 = ir.IntType(32)
+        mask = ir.Constant(ir.VectorType(i32, len(order)), [i32(k) for k in order])
+        return self.b.shuffle_vector(x, y, mask)
+
+    def turned(self, x: ir.Value) -> ir.Value:
+        return self.shuffled(x, x, list(range(self.lanes.count))[::-1])
+
+    def in_order(self, value: Value) -> Value:
+        """Lanes in the order of the scan, from that of memory, or back."""
+        if not self.reverse:
+            return value
+        return Pair(*map(self.turned, value)) if isinstance(value, Pair) else self.turned(value)
+
+
+@final
+class _Columns(_Scan):
+    """Items are vectors across ``count`` rows of each of several groups. Rows are ``move`` bytes apart, groups
+    ``group``, elements ``step``; x, and for a recurrence also a, lie as y does."""
+
+    words = ("n", "count", "vectors", "move", "group", "step", "a", "x", "y")
+
+    def __init__(self, node: Node, lanes: int, adjacent: bool, machine: Machine) -> None:
+        super().__init__(node, lanes, machine)
+        self.stride = None if adjacent else self.w["move"]
+        self.fold = FOLDS[_FOLD[node.name]](node) if node.name in _FOLD else None
+
+    def emit(self) -> ir.Module:
+        b, w, width = self.b, self.w, I64(self.lanes.count)
+        with self.loop(self.fn.args[1], self.fn.args[2]) as item:
+            group, start = b.sdiv(item, w["vectors"]), b.mul(b.srem(item, w["vectors"]), width)
+            offset = b.add(b.mul(group, w["group"]), b.mul(start, w["move"]))
+            stop = self.smaller(b.add(start, width), w["count"])
+            self.span(start, stop, lambda v, mask: self.rows(offset, mask))
+        b.ret_void()
+        return self.module
+
+    def rows(self, offset: ir.Value, mask: ir.Value | None) -> None:
+        b, w = self.b, self.w
+        nothing = self.nothing()
+        places = [self.variable(v.type) for v in nothing]
+        for p, v in zip(places, nothing, strict=True):
+            b.store(v, p)
+        with self.loop(I64(0), w["n"]) as k:
+            at = b.sub(b.sub(w["n"], k), I64(1)) if self.reverse else k
+            here = b.add(offset, b.mul(at, w["step"]))
+            old = [b.load(p, typ=v.type) for p, v in zip(places, nothing, strict=True)]
+            new = self.following(old, here, mask)
+            for p, v in zip(places, new, strict=True):
+                b.store(v, p)
+            result = self.finished(new if self.inclusive else old)
+            self.lanes.store(result, self.dtype, self.at("y", here), self.stride, mask)
+
+    def load(self, name: str, here: ir.Value, mask: ir.Value | None) -> Value:
+        return self.lanes.load(self.dtype, self.at(name, here), self.stride, mask)
+
+    def nothing(self) -> State:
+        if self.fold is not None:
+            return self.fold.start(self.lanes)
+        zero = self.lanes.number(0, self.wide)
+        return list(zero) if isinstance(zero, Pair) else [zero]
+
+    def following(self, old: State, here: ir.Value, mask: ir.Value | None) -> State:
+        lanes, x = self.lanes, self.load("x", here, mask)
+        if self.fold is not None:
+            return self.fold.take(lanes, old, x, lanes.iota())
+        a, x = (converted(lanes, v, self.dtype, self.wide) for v in (self.load("a", here, mask), x))
+        last: Value = Pair(*old) if len(old) == 2 else old[0]
+        product = multiply_values(lanes, a, last, is_float=True)
+        reached = choose(lanes, is_zero(lanes, last), last, product)
+        if isinstance(x, Pair):
+            return [lanes.b.fadd(x.re, reached.re), lanes.b.fadd(x.im, reached.im)]
+        return [lanes.b.fadd(x, reached)]
+
+    def finished(self, state: State) -> Value:
+        if self.fold is not None:
+            return self.fold.finish(self.lanes, state, I64(1))
+        value: Value = Pair(*state) if len(state) == 2 else state[0]
+        return converted(self.lanes, value, self.wide, self.dtype)
+
+
+def scan(planner: Planner, node: Node) -> View:
+    """A scan of a contiguous copy, where the operand is not contiguous."""
+    views = [planner.contiguous(planner.view(o)) for o in node.operands]
+    out = planner.temporary(node.shape, node.dtype)
+    if not out.size:
+        return out
+    axis = node.attrs["axis"]
+    outer, n, inner = prod(node.shape[:axis]), node.shape[axis], prod(node.shape[axis + 1 :])
+    if inner == 1 and node.name in _FOLD:
+        _by_rows(planner, node, views[0], out, outer, n)
+    else:
+        _by_columns(planner, node, views, out, outer, n, inner)
+    return out
+
+
+def _key(node: Node, *facts: object) -> str:
+    return f"{node.name} {node.dtype.name} {node.attrs['reverse']} {node.attrs.get('inclusive')} {facts}"
+
+
+def _by_rows(planner: Planner, node: Node, x: View, out: View, rows: int, n: int) -> None:
+    cost = x.nbytes + out.nbytes
+    if planner.threads == 1 or rows >= 4 * planner.threads or n < _SPLIT_POINTS:
+        _row_command(planner, node, x, None, out, rows, n, n, cost)
+        return
+    blocks = -(-n // _BLOCK)
+    wide = _wide(node.name, node.dtype)
+    totals, before = (planner.temporary((rows, blocks), wide) for _ in range(2))
+    _row_command(planner, node, x, None, totals, rows, n, _BLOCK, cost, totals=True)
+    # What comes before each block: these scans run along the blocks in the scan's own order.
+    operand = node.operands[0].replace(types=(node.type.with_dtype(wide),))
+    attrs = {**node.attrs, "reverse": False, "inclusive": False}
+    above = node.replace(operands=(operand,), attrs=attrs, types=operand.types)
+    _row_command(planner, above, totals, None, before, rows, blocks, blocks, totals.nbytes)
+    _row_command(planner, node, x, before, out, rows, n, _BLOCK, cost)
+
+
+def _row_command(
+    planner: Planner, node: Node, x: View, carry: View | None, y: View, rows: int, n: int, block: int, cost: int,
+    totals: bool = False,
+) -> None:  # fmt: skip
+    carried = carry is not None
+    blocks = -(-n // block)
+    code = shared_code(_key(node, "rows", carried, totals), lambda: _Rows(node, carried, totals, HOST).emit())
+    words = [n, blocks, block, 0, 0, 0]
+    pointers = [(3, x), *([(4, carry)] if carry is not None else []), (5, y)]
+    planner.command(node.name, code, words, pointers, rows * blocks, cost, 1, node=node)
+
+
+def _by_columns(planner: Planner, node: Node, views: list[View], out: View, outer: int, n: int, inner: int) -> None:
+    size = node.dtype.itemsize
+    if inner > 1:
+        groups, count, move, group, step = outer, inner, size, n * inner * size, inner * size
+    else:
+        groups, count, move, group, step = 1, outer, n * size, 0, size
+    adjacent = inner > 1
+    lanes = HOST.lanes * 2 if adjacent and count > HOST.lanes else HOST.lanes
+    vectors = -(-count // lanes)
+    code = shared_code(_key(node, "columns", lanes, adjacent), lambda: _Columns(node, lanes, adjacent, HOST).emit())
+    values = {"n": n, "count": count, "vectors": vectors, "move": move, "group": group, "step": step}
+    words = [values.get(name, 0) for name in _Columns.words]
+    pointers = [(_Columns.words.index(k), v) for k, v in zip(("a", "x")[-len(views) :], views, strict=True)]
+    pointers.append((_Columns.words.index("y"), out))
+    cost = out.nbytes + sum(v.nbytes for v in views)
+    planner.command(node.name, code, words, pointers, groups * vectors, cost, 1, node=node)
+
+
+OPAQUE.update(dict.fromkeys((*_FOLD, "recurrence"), scan))
+
+__all__ = ["scan"]
