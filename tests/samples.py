@@ -452,7 +452,8 @@ def _recurrences() -> list[Sample]:
             pair = array(name, shape, -1, 1, special=False), array(name, shape, seed=1, special=False)
             found.append(Sample(pair, {"axis": axis, "reverse": reverse}))
     # What is 0 stays 0.
-    a, b = np.array([1, np.inf, np.nan, 2, 0.5], np.float32), np.array([0, 0, 3, 0, -6], np.float32)
+    a = np.array([1, np.inf, np.nan, 2, 0.5, 0, np.inf, np.nan, 3, 2], np.float32)
+    b = np.array([0, 0, 3, 0, -6, 0, 0, 4, 1, 0], np.float32)
     return [*found, Sample((a, b), {"axis": 0, "reverse": False})]
 
 

@@ -8,6 +8,7 @@ carried in double.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final, final
 
@@ -17,7 +18,7 @@ from ... import dtypes
 from ...dtypes import DType
 from ...ir import Node
 from .arithmetic import choose, is_zero, multiply_values
-from .machine import HOST, Machine
+from .machine import HOST, Code, Machine
 from .math import converted
 from .plan import OPAQUE, Planner, shared_code
 from .reduce import FOLDS, Fold, State
@@ -37,6 +38,48 @@ def _wide(name: str, dtype: DType) -> DType:
     return dtypes.complex128 if dtype.is_complex else dtypes.float64
 
 
+@final
+class _Recurrence(Fold):
+    """y = b + a y as a fold of pairs: (A, B) stands for y = B + A y, and pairs compose. What is 0 stays 0."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.wide = _wide(node.name, node.dtype)
+
+    def start(self, lanes: Lanes) -> State:
+        return [*_parts(lanes.number(1, self.wide)), *_parts(lanes.number(0, self.wide))]
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        """``value`` is an a and a b."""
+        pair = [converted(lanes, v, self.dtype, self.wide) for v in value]
+        return self.join(lanes, state, [*_parts(pair[0]), *_parts(pair[1])])
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        half = len(a) // 2
+        (scale, before), (factor, own) = ((_value(s[:half]), _value(s[half:])) for s in (a, b))
+        reached = _parts(self.times(lanes, before, factor))
+        total = [lanes.b.fadd(x, y) for x, y in zip(_parts(own), reached, strict=True)]
+        return [*_parts(self.times(lanes, scale, factor)), *total]
+
+    def times(self, lanes: Lanes, x: Value, factor: Value) -> Value:
+        return choose(lanes, is_zero(lanes, x), x, multiply_values(lanes, x, factor, is_float=True))
+
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        return converted(lanes, _value(state[len(state) // 2 :]), self.wide, self.dtype)
+
+
+def _parts(value: Value) -> State:
+    return list(value) if isinstance(value, Pair) else [value]
+
+
+def _value(parts: State) -> Value:
+    return Pair(*parts) if len(parts) == 2 else parts[0]
+
+
+def _fold(node: Node) -> Fold:
+    return FOLDS[_FOLD[node.name]](node) if node.name in _FOLD else _Recurrence(node)
+
+
 class _Scan(KernelWriter):
     """Base of the kernels of scans; ``words`` names their arguments."""
 
@@ -51,7 +94,12 @@ class _Scan(KernelWriter):
         self.wide = _wide(node.name, node.dtype)
         self.reverse: bool = node.attrs["reverse"]
         self.inclusive: bool = node.attrs.get("inclusive", True)
+        self.fold = _fold(node)
         self.w = {name: self.argument(k) for k, name in enumerate(self.words)}
+
+    def element(self, read: Callable[[str], Value]) -> Value:
+        """What the fold takes, of the operands that ``read`` reads."""
+        return (read("a"), read("x")) if isinstance(self.fold, _Recurrence) else read("x")
 
     def at(self, name: str, *offsets: ir.Value) -> ir.Value:
         """The place of an operand, moved by bytes."""
@@ -66,12 +114,11 @@ class _Rows(_Scan):
     """Items are the blocks of each row, in the order of the scan. ``carry`` holds what comes before each block, where
     there are several; with ``totals`` only that of each block's elements is written to y."""
 
-    words = ("n", "blocks", "block", "x", "carry", "y")
+    words = ("n", "blocks", "block", "a", "x", "carry", "y")
 
     def __init__(self, node: Node, carried: bool, totals: bool, machine: Machine) -> None:
         super().__init__(node, machine.lanes, machine)
         self.carried, self.totals = carried, totals
-        self.fold: Fold = FOLDS[_FOLD[node.name]](node)
 
     def emit(self) -> ir.Module:
         b, w = self.b, self.w
@@ -89,7 +136,7 @@ class _Rows(_Scan):
                 single = Lanes(b, 1, self.machine)
                 last = [self.first_lane(single, b.load(p, typ=v.type)) for p, v in zip(before, nothing, strict=True)]
                 place = self.at("y", b.mul(item, I64(self.wide.itemsize)))
-                single.store(Pair(*last) if len(last) == 2 else last[0], self.wide, place, None, None)
+                single.store(_value(last), self.wide, place, None, None)
         b.ret_void()
         return self.module
 
@@ -99,8 +146,7 @@ class _Rows(_Scan):
         return self.b.insert_element(ir.Constant(single.vector(one.type), ir.Undefined), one, zero)
 
     def carry(self, item: ir.Value) -> State:
-        value = self.lanes.load_same(self.wide, self.at("carry", self.b.mul(item, I64(self.wide.itemsize))))
-        return list(value) if isinstance(value, Pair) else [value]
+        return _parts(self.lanes.load_same(self.wide, self.at("carry", self.b.mul(item, I64(self.wide.itemsize)))))
 
     def vector(self, row: ir.Value, v: ir.Value, mask: ir.Value | None, before: list[ir.Value], nothing: State) -> None:
         """Scan the vector at ``v``, counted in the order of the scan."""
@@ -109,8 +155,11 @@ class _Rows(_Scan):
         place = b.add(row, b.sub(b.sub(self.w["n"], v), I64(width)) if self.reverse else v)
         offset = b.mul(place, size)
         stored_mask = mask if mask is None or not self.reverse else self.turned(mask)
-        value = lanes.load(self.dtype, self.at("x", offset), None, stored_mask)
-        state = self.fold.take(lanes, nothing, self.in_order(value), lanes.iota())
+
+        def read(name: str) -> Value:
+            return self.in_order(lanes.load(self.dtype, self.at(name, offset), None, stored_mask))
+
+        state = self.fold.take(lanes, nothing, self.element(read), lanes.iota())
         if mask is not None:
             state = [b.select(mask, s, n) for s, n in zip(state, nothing, strict=True)]
         distance = 1
@@ -148,68 +197,40 @@ class _Rows(_Scan):
 
 @final
 class _Columns(_Scan):
-    """Items are vectors across ``count`` rows of each of several groups. Rows are ``move`` bytes apart, groups
-    ``group``, elements ``step``; x, and for a recurrence also a, lie as y does."""
+    """Operands are (outer, n, inner); items are vectors along the last axis for each of the first."""
 
-    words = ("n", "count", "vectors", "move", "group", "step", "a", "x", "y")
+    words = ("n", "inner", "vectors", "a", "x", "y")
 
-    def __init__(self, node: Node, lanes: int, adjacent: bool, machine: Machine) -> None:
+    def __init__(self, node: Node, lanes: int, machine: Machine) -> None:
         super().__init__(node, lanes, machine)
-        self.stride = None if adjacent else self.w["move"]
-        self.fold = FOLDS[_FOLD[node.name]](node) if node.name in _FOLD else None
+        self.step = self.b.mul(self.w["inner"], I64(self.dtype.itemsize))
 
     def emit(self) -> ir.Module:
         b, w, width = self.b, self.w, I64(self.lanes.count)
         with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            group, start = b.sdiv(item, w["vectors"]), b.mul(b.srem(item, w["vectors"]), width)
-            offset = b.add(b.mul(group, w["group"]), b.mul(start, w["move"]))
-            stop = self.smaller(b.add(start, width), w["count"])
-            self.span(start, stop, lambda v, mask: self.rows(offset, mask))
+            outer, start = b.sdiv(item, w["vectors"]), b.mul(b.srem(item, w["vectors"]), width)
+            offset = b.add(b.mul(b.mul(outer, w["n"]), self.step), b.mul(start, I64(self.dtype.itemsize)))
+            stop = self.smaller(b.add(start, width), w["inner"])
+            self.span(start, stop, lambda v, mask: self.column(offset, mask))
         b.ret_void()
         return self.module
 
-    def rows(self, offset: ir.Value, mask: ir.Value | None) -> None:
+    def column(self, offset: ir.Value, mask: ir.Value | None) -> None:
         b, w = self.b, self.w
-        nothing = self.nothing()
+        nothing = self.fold.start(self.lanes)
         places = [self.variable(v.type) for v in nothing]
         for p, v in zip(places, nothing, strict=True):
             b.store(v, p)
         with self.loop(I64(0), w["n"]) as k:
             at = b.sub(b.sub(w["n"], k), I64(1)) if self.reverse else k
-            here = b.add(offset, b.mul(at, w["step"]))
+            here = b.add(offset, b.mul(at, self.step))
             old = [b.load(p, typ=v.type) for p, v in zip(places, nothing, strict=True)]
-            new = self.following(old, here, mask)
+            value = self.element(lambda name: self.lanes.load(self.dtype, self.at(name, here), None, mask))
+            new = self.fold.take(self.lanes, old, value, self.lanes.iota())
             for p, v in zip(places, new, strict=True):
                 b.store(v, p)
-            result = self.finished(new if self.inclusive else old)
-            self.lanes.store(result, self.dtype, self.at("y", here), self.stride, mask)
-
-    def load(self, name: str, here: ir.Value, mask: ir.Value | None) -> Value:
-        return self.lanes.load(self.dtype, self.at(name, here), self.stride, mask)
-
-    def nothing(self) -> State:
-        if self.fold is not None:
-            return self.fold.start(self.lanes)
-        zero = self.lanes.number(0, self.wide)
-        return list(zero) if isinstance(zero, Pair) else [zero]
-
-    def following(self, old: State, here: ir.Value, mask: ir.Value | None) -> State:
-        lanes, x = self.lanes, self.load("x", here, mask)
-        if self.fold is not None:
-            return self.fold.take(lanes, old, x, lanes.iota())
-        a, x = (converted(lanes, v, self.dtype, self.wide) for v in (self.load("a", here, mask), x))
-        last: Value = Pair(*old) if len(old) == 2 else old[0]
-        product = multiply_values(lanes, a, last, is_float=True)
-        reached = choose(lanes, is_zero(lanes, last), last, product)
-        if isinstance(x, Pair):
-            return [lanes.b.fadd(x.re, reached.re), lanes.b.fadd(x.im, reached.im)]
-        return [lanes.b.fadd(x, reached)]
-
-    def finished(self, state: State) -> Value:
-        if self.fold is not None:
-            return self.fold.finish(self.lanes, state, I64(1))
-        value: Value = Pair(*state) if len(state) == 2 else state[0]
-        return converted(self.lanes, value, self.wide, self.dtype)
+            result = self.fold.finish(self.lanes, new if self.inclusive else old, I64(1))
+            self.lanes.store(result, self.dtype, self.at("y", here), None, mask)
 
 
 def scan(planner: Planner, node: Node) -> View:
@@ -220,8 +241,8 @@ def scan(planner: Planner, node: Node) -> View:
         return out
     axis = node.attrs["axis"]
     outer, n, inner = prod(node.shape[:axis]), node.shape[axis], prod(node.shape[axis + 1 :])
-    if inner == 1 and node.name in _FOLD:
-        _by_rows(planner, node, views[0], out, outer, n)
+    if inner == 1:
+        _by_rows(planner, node, views, out, outer, n)
     else:
         _by_columns(planner, node, views, out, outer, n, inner)
     return out
@@ -231,51 +252,53 @@ def _key(node: Node, *facts: object) -> str:
     return f"{node.name} {node.dtype.name} {node.attrs['reverse']} {node.attrs.get('inclusive')} {facts}"
 
 
-def _by_rows(planner: Planner, node: Node, x: View, out: View, rows: int, n: int) -> None:
-    cost = x.nbytes + out.nbytes
-    if planner.threads == 1 or rows >= 4 * planner.threads or n < _SPLIT_POINTS:
-        _row_command(planner, node, x, None, out, rows, n, n, cost)
+def _by_rows(planner: Planner, node: Node, views: Sequence[View], out: View, rows: int, n: int) -> None:
+    cost = out.nbytes + sum(v.nbytes for v in views)
+    whole = planner.threads == 1 or rows >= 4 * planner.threads or n < _SPLIT_POINTS
+    if whole or node.name not in _FOLD:
+        _row_command(planner, node, views, None, out, rows, n, n, cost)
         return
     blocks = -(-n // _BLOCK)
     wide = _wide(node.name, node.dtype)
     totals, before = (planner.temporary((rows, blocks), wide) for _ in range(2))
-    _row_command(planner, node, x, None, totals, rows, n, _BLOCK, cost, totals=True)
+    _row_command(planner, node, views, None, totals, rows, n, _BLOCK, cost, totals=True)
     # What comes before each block: these scans run along the blocks in the scan's own order.
     operand = node.operands[0].replace(types=(node.type.with_dtype(wide),))
     attrs = {**node.attrs, "reverse": False, "inclusive": False}
     above = node.replace(operands=(operand,), attrs=attrs, types=operand.types)
-    _row_command(planner, above, totals, None, before, rows, blocks, blocks, totals.nbytes)
-    _row_command(planner, node, x, before, out, rows, n, _BLOCK, cost)
+    _row_command(planner, above, [totals], None, before, rows, blocks, blocks, totals.nbytes)
+    _row_command(planner, node, views, before, out, rows, n, _BLOCK, cost)
 
 
 def _row_command(
-    planner: Planner, node: Node, x: View, carry: View | None, y: View, rows: int, n: int, block: int, cost: int,
-    totals: bool = False,
+    planner: Planner, node: Node, views: Sequence[View], carry: View | None, y: View, rows: int, n: int, block: int,
+    cost: int, totals: bool = False,
 ) -> None:  # fmt: skip
     carried = carry is not None
     blocks = -(-n // block)
     code = shared_code(_key(node, "rows", carried, totals), lambda: _Rows(node, carried, totals, HOST).emit())
-    words = [n, blocks, block, 0, 0, 0]
-    pointers = [(3, x), *([(4, carry)] if carry is not None else []), (5, y)]
-    planner.command(node.name, code, words, pointers, rows * blocks, cost, 1, node=node)
+    operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("carry", carry), ("y", y)]
+    values = {"n": n, "blocks": blocks, "block": block}
+    _command(planner, node, _Rows.words, code, values, operands, rows * blocks, cost)
 
 
 def _by_columns(planner: Planner, node: Node, views: list[View], out: View, outer: int, n: int, inner: int) -> None:
-    size = node.dtype.itemsize
-    if inner > 1:
-        groups, count, move, group, step = outer, inner, size, n * inner * size, inner * size
-    else:
-        groups, count, move, group, step = 1, outer, n * size, 0, size
-    adjacent = inner > 1
-    lanes = HOST.lanes * 2 if adjacent and count > HOST.lanes else HOST.lanes
-    vectors = -(-count // lanes)
-    code = shared_code(_key(node, "columns", lanes, adjacent), lambda: _Columns(node, lanes, adjacent, HOST).emit())
-    values = {"n": n, "count": count, "vectors": vectors, "move": move, "group": group, "step": step}
-    words = [values.get(name, 0) for name in _Columns.words]
-    pointers = [(_Columns.words.index(k), v) for k, v in zip(("a", "x")[-len(views) :], views, strict=True)]
-    pointers.append((_Columns.words.index("y"), out))
+    lanes = HOST.lanes * 2 if inner > HOST.lanes else HOST.lanes
+    vectors = -(-inner // lanes)
+    code = shared_code(_key(node, "columns", lanes), lambda: _Columns(node, lanes, HOST).emit())
+    values = {"n": n, "inner": inner, "vectors": vectors}
+    operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("y", out)]
     cost = out.nbytes + sum(v.nbytes for v in views)
-    planner.command(node.name, code, words, pointers, groups * vectors, cost, 1, node=node)
+    _command(planner, node, _Columns.words, code, values, operands, outer * vectors, cost)
+
+
+def _command(
+    planner: Planner, node: Node, names: Sequence[str], code: Code, values: Mapping[str, int],
+    operands: Sequence[tuple[str, View | None]], items: int, cost: int,
+) -> None:  # fmt: skip
+    words = [values.get(name, 0) for name in names]
+    pointers = [(names.index(name), view) for name, view in operands if view is not None]
+    planner.command(node.name, code, words, pointers, items, cost, 1, node=node)
 
 
 OPAQUE.update(dict.fromkeys((*_FOLD, "recurrence"), scan))

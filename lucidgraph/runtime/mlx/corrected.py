@@ -100,10 +100,11 @@ def recurrence(a: mx.array, b: mx.array, axis: int, reverse: bool) -> mx.array:
         a, b = part(a, None, None, -1), part(b, None, None, -1)
     length = 1
     while length < b.shape[axis]:
-        known = part(b, None, -length)
-        reached = mx.where(known == 0, 0, part(a, length, None) * known)
-        b = mx.concatenate([part(b, None, length), part(b, length, None) + reached], axis=axis)
-        a = mx.concatenate([part(a, None, length), part(a, length, None) * part(a, None, -length)], axis=axis)
+        factor = part(a, length, None)
+        # What is 0 stays 0, whatever it is multiplied by.
+        scale, known = (mx.where(v == 0, 0, v * factor) for v in (part(a, None, -length), part(b, None, -length)))
+        b = mx.concatenate([part(b, None, length), part(b, length, None) + known], axis=axis)
+        a = mx.concatenate([part(a, None, length), scale], axis=axis)
         length *= 2
     return part(b, None, None, -1) if reverse else b
 
