@@ -105,8 +105,11 @@ class CompiledFunction:
     def __deepcopy__(self, memo: Any) -> CompiledFunction:
         return self  # as functions are
 
-    def __reduce__(self) -> str:
-        return str(self.__qualname__)  # type: ignore[attr-defined]  # by name, as functions are
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # By name, as functions and methods are.
+        if self._leading:
+            return getattr, (self._leading[-1], self.__name__)  # type: ignore[attr-defined]
+        return str(self.__qualname__)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<compiled {self._core.label}>"
@@ -241,13 +244,35 @@ class _DisableCompile:
 
 
 def disable_compile() -> _DisableCompile:
-    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`."""
+    """Run compiled functions op by op on this thread: inside ``with``, or until :func:`enable_compile`.
+
+    >>> with disable_compile():
+    ...     compile(lambda x: float(x))(2.0)
+    2.0
+    """
     return _DisableCompile()
 
 
 def enable_compile() -> None:
-    """Undo :func:`disable_compile`."""
+    """Undo :func:`disable_compile`.
+
+    >>> switched = disable_compile()
+    >>> enable_compile()
+    """
     recording.STATE.uncompiled = False
+
+
+def set_threads(count: int) -> None:
+    """Let the Accelerate backend use ``count`` threads, in all programs compiled from now on or before.
+
+    The bits of a result depend on nothing but the program: reductions are cut into pieces of fixed sizes. Raises
+    ``ValueError`` for less than one thread, :class:`BackendError` where there is no Accelerate backend.
+
+    >>> set_threads(2)
+    """
+    if count < 1:
+        raise ValueError(f"set_threads({count}): at least one thread")
+    wiring.backend("accelerate").set_threads(count)
 
 
 def _half(dtype: Any) -> DType:
@@ -257,7 +282,7 @@ def _half(dtype: Any) -> DType:
     return found
 
 
-class autocast:
+class autocast:  # noqa: N801
     """Let contractions run in half precision and what needs range in float32: a context manager and a decorator.
 
     Reusable, re-entrant, and of its thread alone. ``enabled=False`` switches it off inside.
@@ -288,5 +313,6 @@ class autocast:
 
 
 __all__ = [
-    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "trace",
+    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "set_threads",
+    "trace",
 ]  # fmt: skip

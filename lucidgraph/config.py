@@ -35,7 +35,7 @@ def _one_of(name: str, default: str, choices: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class Config:
-    """The process-wide settings; ``lucidgraph.config`` is the one instance."""
+    """The process-wide settings; ``lucidgraph.config.config`` is the one instance."""
 
     backend: str
     verify_passes: bool

@@ -33,7 +33,7 @@ def _register_dataclass(cls: type) -> None:
             names = (*(n for n in fields if getattr(value, n, _UNSET) is not _UNSET), *sorted(extra))
             return tuple(getattr(value, name) for name in names), names, names
 
-        def join(names: tuple[str, ...], children: Iterable[Any]) -> Any:
+        def join(names: Any, children: Iterable[Any]) -> Any:
             value: Any = object.__new__(cls)
             for name, child in zip(names, children, strict=True):
                 object.__setattr__(value, name, child)
@@ -56,7 +56,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     while True:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=False, namespace=_NAMESPACE)
         # A list, not a generator: every new dataclass among the leaves is registered before the next attempt.
-        if not any([_unseen_dataclass(leaf) for leaf in leaves]):
+        if not sum([_unseen_dataclass(leaf) for leaf in leaves]):
             return leaves, spec
 
 

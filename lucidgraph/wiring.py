@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -14,15 +15,17 @@ from .dtypes import DType, as_dtype
 from .errors import BackendError, DTypeError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
+from .ir.ops.core import Kernel
 from .lang.deferred import HOOKS as TENSOR_HOOKS
 from .lang.tensor import Tensor, asarray, is_array
-from .passes import backward, explicit, pipeline, run_passes
+from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
 
 BACKENDS: Final[dict[str, str]] = {
     "reference": "lucidgraph.runtime.reference",
     "mlx": "lucidgraph.runtime.mlx",
+    "accelerate": "lucidgraph.runtime.accelerate.backend",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
 
@@ -52,6 +55,8 @@ def _load(name: str) -> IBackend | BackendError:
                 _made[name] = module.create()
             except BackendError as error:
                 _made[name] = error
+            except ModuleNotFoundError as error:
+                _made[name] = BackendError(f"{error.name} is not installed", hint=f"pip install {error.name}")
         return _made[name]
 
 
@@ -73,12 +78,9 @@ def backend(name: str = "auto") -> IBackend:
 
 
 def _best() -> IBackend:
-    """MLX where there is one, else the reference."""
-    for name in ("mlx", "reference"):
-        found = _load(name)
-        if isinstance(found, IBackend):
-            return found
-    raise BackendError("no backend works here")
+    """MLX where it has a GPU, else Accelerate, else what there is."""
+    found = [b for name in ("mlx", "accelerate", "mlx", "reference") if isinstance(b := _load(name), IBackend)]
+    return found[0] if found[0].on_gpu or found[0].name != "mlx" else found[1]
 
 
 def backends() -> dict[str, str]:
@@ -97,23 +99,24 @@ def backends() -> dict[str, str]:
 
 def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | None = None) -> Graph:
     """The graph as the backend gets it. Checks that the backend has the dtypes."""
-    final = run_passes(graph, pipeline(be.takes), observe)
+    final = run_passes(graph, pipeline(be.takes, be.fuses), observe)
     be.require_dtypes(final)
     return final
 
 
-_executables: Cache[tuple[str, str, tuple[int, ...]], Executable] = Cache(4 * config.cache_entries)
+_executables: weakref.WeakValueDictionary[tuple[str, str], Executable] = weakref.WeakValueDictionary()
 
 
-def executable(final: Graph, be: IBackend) -> Executable:
-    """The executable of a lowered graph, shared between equal graphs over the same captured arrays."""
-    arrays = tuple(id(node.attrs["value"]) for node in final.captured)
-    if arrays:
-        # Captured arrays belong to one program; they must not outlive it in a shared cache.
-        return be.compile(final)
-    key = (be.name, final.digest, arrays)
+def executable(final: Graph, be: IBackend, donated: frozenset[int] = frozenset()) -> Executable:
+    """The executable of a lowered graph, shared between equal graphs while any of them is alive."""
+    if final.captured or donated:
+        # Captured arrays belong to one program, and the digest does not tell them apart.
+        return be.compile(final, donated)
+    key = (be.name, final.digest)
     found = _executables.get(key)
-    return found if found is not None else _executables.put(key, be.compile(final))
+    if found is None:
+        found = _executables[key] = be.compile(final)
+    return found
 
 
 def to_family(buffer: Any, t: TensorType, family: str, be: IBackend) -> Any:
@@ -153,19 +156,23 @@ def _fitting(value: Any, t: TensorType, label: str) -> Any:
 
 # -- deferred values
 
-_seen: Cache[str, bool] = Cache(4 * config.cache_entries)
+_deferred: Cache[tuple[str, str], Executable | Literal["seen once"]] = Cache(4 * config.cache_entries)
 
 
 def evaluate_deferred(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """Values of deferred tensors: op by op the first time, as one compiled program when it comes again."""
     be = backend("auto")
     buffers = [be.to_buffer(a, n.type) for a, n in zip(arrays, graph.inputs, strict=True)]
-    digest = f"{be.name}:{graph.digest}"
-    if _seen.get(digest):
-        results = executable(lowered(graph, be), be)(buffers)
+    key = (be.name, graph.digest)
+    found = _deferred.get(key)
+    if found is None:
+        _deferred.put(key, "seen once")
+        results = run_singly(expand(explicit(graph), be.takes), be, buffers)
     else:
-        _seen.put(digest, True)
-        results = run_singly(explicit(graph), be, buffers)
+        if isinstance(found, str):
+            found = executable(lowered(graph, be), be)
+            _deferred.replace(key, found)
+        results = found(buffers)
     be.settle(results)
     return results
 
@@ -203,10 +210,17 @@ def shown(name: str) -> Callable[..., Any]:
     return call
 
 
+def memory(graph: Graph) -> Any:
+    """``Graph.memory``: a graph as run says what its backend planned."""
+    planned = backend("accelerate").planned_bytes(graph) if any(n.op is Kernel for n in graph.nodes) else None
+    return shown("memory")(graph, planned)
+
+
 def connect() -> None:
     """Fill the hooks. Called once, by ``lucidgraph/__init__``."""
     GRAPH_HOOKS.update({name: shown(name) for name in SHOW})
     GRAPH_HOOKS["run"] = run_graph
+    GRAPH_HOOKS["memory"] = memory
     GRAPH_HOOKS["backward"] = lambda graph, wrt: backward(explicit(graph), wrt)
     TENSOR_HOOKS.update(evaluate=evaluate_deferred, to_numpy=to_numpy, to_mlx=to_mlx)
 

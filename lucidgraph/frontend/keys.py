@@ -16,6 +16,7 @@ from ..lang.tensor import Tensor, is_array
 PLAIN: Final = (bool, int, str, bytes, type(None), type(Ellipsis), DType, type, np.dtype, range)
 """Types whose values are their own keys."""
 NONE: Final = (type(None), None)
+_BY_IDENTITY: Final[Any] = object.__eq__
 
 
 class Identity:
@@ -105,7 +106,7 @@ def static_key(value: Any) -> Any:
         return kind, Identity(value.__func__), Identity(value.__self__)
     if isinstance(value, functools.partial):
         return kind, static_key(value.func), static_key(value.args), static_key(value.keywords)
-    if kind.__eq__ != object.__eq__ and kind.__hash__ is not None:
+    if kind.__hash__ is not None and kind.__eq__ is not _BY_IDENTITY:
         return kind, value
     return kind, Identity(value)
 

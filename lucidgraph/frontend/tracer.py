@@ -83,12 +83,12 @@ def trace(
         outputs: list[int | Static] = []
         nodes: list[Node] = []
         for leaf in returned:
-            node = _output_node(leaf)
-            if node is None:
+            result = _output_node(leaf)
+            if result is None:
                 outputs.append(Static(leaf))
             else:
                 outputs.append(len(nodes))
-                nodes.append(node)
+                nodes.append(result)
     graph = Graph.from_outputs(recording.inputs, nodes, "recorded", labels, order=recording.nodes)
     bounds = {recording.inputs.index(node): limits for node, limits in recording.bounds.items()}
     return Traced(graph, tuple(outputs), out_spec, bounds)

@@ -11,7 +11,7 @@ from ..errors import ShapeError, VerifyError
 from .builder import Builder, Var
 from .graph import Graph, Node
 from .op import Composite, as_result
-from .ops.core import Captured
+from .ops.core import Captured, Kernel
 from .types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +33,9 @@ def evaluate_node(node: Node, arrays: Sequence[Any]) -> Any:
         return constant_array(node.attrs["value"], node.type)
     if node.name == "captured":
         return np.asarray(Captured.array(node.attrs["value"]))
+    if op is Kernel:
+        results = evaluate(node.attrs["body"], arrays)
+        return tuple(results) if len(results) > 1 else results[0]
     if issubclass(op, Composite) and op.evaluate.__func__ is Composite.evaluate.__func__:  # type: ignore[attr-defined]
         return evaluate(expansion_graph(node), arrays)[0]
     if not op.moves_data:

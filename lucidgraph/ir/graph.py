@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from ..dtypes import DType
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..sources import SourceLine
 from .types import Shape, TensorType
 
@@ -187,7 +187,7 @@ class Graph:
     def bind(self, constants: Sequence[Any]) -> Graph:
         """The same graph with arrays in its captured slots.
 
-        Raises :class:`ShapeError` when the number of arrays or an array's shape differs.
+        Raises :class:`ShapeError` when the number of arrays or a shape differs, :class:`DTypeError` for a dtype.
         """
         slots = self.captured
         if len(slots) != len(constants):
@@ -195,6 +195,8 @@ class Graph:
         for k, (slot, array) in enumerate(zip(slots, constants, strict=True)):
             if tuple(array.shape) != slot.shape:
                 raise ShapeError(f"captured array {k} is {slot.type}, the one given has shape {tuple(array.shape)}")
+            if slot.dtype != array.dtype:
+                raise DTypeError(f"captured array {k} is {slot.type}, the one given has dtype {array.dtype}")
         new: dict[Node, Node] = {}
         for slot, array in zip(slots, constants, strict=True):
             new[slot] = slot.replace(attrs={"value": CapturedArray(array)})

@@ -7,7 +7,7 @@ A class is never instantiated to mean an operation; a :class:`~lucidgraph.ir.gra
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final, final
 
@@ -38,7 +38,11 @@ REGISTRY: Final[dict[str, type[Op]]] = {}
 
 
 def get(name: str) -> type[Op]:
-    """The op called ``name``."""
+    """The op called ``name``. Raises :class:`DTypeError` for a name that nobody registered.
+
+    >>> get("sum").__name__
+    'SumBackward'
+    """
     try:
         return REGISTRY[name]
     except KeyError:
@@ -48,15 +52,18 @@ def get(name: str) -> type[Op]:
 def register(op: type[Op]) -> type[Op]:
     """Make ``op`` known by its schema's name. Refuses a second class of the same name, and a class without its duties.
 
-    Usable as a decorator; this is also how ops from outside the package are added.
+    Usable as a decorator; this is also how ops from outside the package are added. ``docs/adding-an-op.md`` shows it.
+
+    >>> register(get("sum")) is get("sum")
+    True
     """
+    missing = op.missing_duties()
+    if missing:
+        raise TypeError(f"{op.__qualname__} lacks {', '.join(missing)}")
     name = op.schema_v1.name
     known = REGISTRY.get(name)
     if known is not None and known is not op:
         raise DTypeError(f"an op called {name!r} is registered already: {known.__module__}.{known.__qualname__}")
-    missing = op.missing_duties()
-    if missing:
-        raise TypeError(f"{op.__qualname__} ({name}) lacks {', '.join(missing)}")
     REGISTRY[name] = op
     return op
 
@@ -79,6 +86,9 @@ def broadcast_shapes(shapes: Sequence[Shape], what: str) -> Shape:
                     )
                 out[k] = size
     return tuple(out)
+
+
+_attributes: dict[type[Op], Mapping[str, inspect.Parameter]] = {}
 
 
 class Op:
@@ -118,6 +128,12 @@ class Op:
     """f(x) = x: a mark that passes read."""
     moves_data: ClassVar[bool] = False
     """Only copies elements: exact in every dtype."""
+    view: ClassVar[bool] = False
+    """The result is the operand's elements under other strides: no work where strides are free."""
+    reduces: ClassVar[bool] = False
+    """Folds the axes named by the attribute ``axis``, and can share a loop with what produces its operand."""
+    partial: ClassVar[str] = ""
+    """The reduction whose results over pieces of an axis this one can finish: sum for mean; empty where none is."""
     keeps_order: ClassVar[bool] = False
     """The result is its operand's elements in the same row-major order, in another shape."""
     exactly_rounded: ClassVar[bool] = False
@@ -299,6 +315,20 @@ class Op:
         return tuple(p.name for p in parameters if p.kind not in attributes)
 
     @classmethod
+    def attributes(cls) -> Mapping[str, inspect.Parameter]:
+        """The attributes, their types and defaults: what ``infer`` takes by keyword (of a composite, ``expand``)."""
+        known = _attributes.get(cls)
+        if known is None:
+            parameters = inspect.signature(cls.attribute_rule(), eval_str=True).parameters
+            known = {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+            _attributes[cls] = known
+        return known
+
+    @classmethod
+    def attribute_rule(cls) -> Callable[..., Any]:
+        return cls.infer
+
+    @classmethod
     def missing_duties(cls) -> list[str]:
         missing = [] if "schema_v1" in vars(cls) else ["schema_v1"]
         if cls.infer.__func__ is Op.infer.__func__:  # type: ignore[attr-defined]
@@ -391,6 +421,10 @@ class Composite(Op):
             return cls.expand(*operands, **attrs)
         wide = [v.astype(float32) if v.dtype.is_half else v for v in operands]
         return cls.expand(*wide, **attrs).astype(dtype)
+
+    @classmethod
+    def attribute_rule(cls) -> Callable[..., Any]:
+        return cls.expand
 
     @classmethod
     def has_own_gradient(cls) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import VerifyError
+from ..errors import DTypeError, VerifyError
 from ..sources import SourceLine
 from . import op as ops
 from .graph import CapturedArray, Form, Graph, Node, Origin
@@ -154,31 +154,34 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORD = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+_LITERALS = {"True": True, "False": False, "None": None}
 _SOURCE = re.compile(r"(?:^|\s)\(([^()]*):(\d+)\)$")
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = 0
+        self.at = self.start = 0
         self.kind = ""
         self.token = ""
         self.comments: dict[str, tuple[SourceLine | None, Origin | None, str]] = {}
         self.advance()
 
     def fail(self, what: str) -> VerifyError:
-        line = self.text.count("\n", 0, self.at) + 1
+        line = self.text.count("\n", 0, self.start) + 1
         return VerifyError(f"graph text, line {line}: {what}, found {self.token!r}")
 
     def advance(self) -> str:
         previous = self.token
         match = _TOKEN.match(self.text, self.at)
         if match is None:
-            self.kind, self.token = "bad", self.text[self.at : self.at + 10]
+            rest = self.text[self.at :].lstrip()
+            self.kind, self.token, self.start = "bad", rest[:10], len(self.text) - len(rest)
             raise self.fail("a token was expected")
         self.at = match.end()
         self.kind = match.lastgroup or "bad"
         self.token = match.group(self.kind)
+        self.start = match.start(self.kind)
         return previous
 
     def take(self, token: str) -> None:
@@ -207,7 +210,7 @@ class _Parser:
         labels: list[str] = []
         self.take("(")
         while not self.accept(")"):
-            name = self.expect("name")
+            name = self.fresh(known)
             labels.append(_unquote(self.advance()) if self.kind == "string" else "")
             self.take(":")
             inputs.append(Node(ops.get("input"), (), {}, (self.type(),)))
@@ -229,15 +232,30 @@ class _Parser:
         return Graph(inputs, nodes, outputs, valid, labels)
 
     def operand(self, known: dict[str, Node]) -> Node:
-        name = self.expect("name")
-        if name not in known:
-            raise self.fail(f"{name} is used before it is defined")
-        return known[name]
+        if self.kind == "name" and self.token not in known:
+            raise self.fail("a name that is defined already was expected")
+        return known[self.expect("name")]
+
+    def fresh(self, known: dict[str, Node]) -> str:
+        if self.token in known:
+            raise self.fail("a name that is not taken was expected")
+        return self.expect("name")
+
+    def dtype(self) -> DType:
+        try:
+            found = dtypes.from_name(self.token.removeprefix("~"))
+        except DTypeError as error:
+            raise self.fail("a dtype was expected") from error
+        self.expect("word")
+        return found
+
+    def op(self) -> type[ops.Op]:
+        if self.token not in ops.REGISTRY:
+            raise self.fail("the name of an op was expected")
+        return ops.REGISTRY[self.expect("word")]
 
     def node(self, known: dict[str, Node]) -> tuple[str, Node]:
-        name = self.expect("name")
-        if name in known:
-            raise self.fail(f"{name} is defined twice")
+        name = self.fresh(known)
         self.take(":")
         if self.accept("("):
             types = []
@@ -247,7 +265,7 @@ class _Parser:
         else:
             types = [self.type()]
         self.take("=")
-        op = ops.get(self.expect("word"))
+        op = self.op()
         attrs = self.attributes(op)
         self.take("(")
         operands: list[Node] = []
@@ -257,7 +275,7 @@ class _Parser:
         scope = ""
         if self.accept("in"):
             scope = _unquote(self.advance()) if self.kind == "string" else self.expect("word")
-        policy = dtypes.from_name(self.expect("word")) if self.accept("under") else None
+        policy = self.dtype() if self.accept("under") else None
         source, origin, lint = None, None, ""
         if self.kind == "comment":
             source, origin, lint = self.comment()
@@ -301,20 +319,21 @@ class _Parser:
             return _unquote(self.advance())
         if self.token == "graph":
             return self.graph()
-        word = self.expect("word")
-        if word in ("True", "False", "None"):
-            return {"True": True, "False": False, "None": None}[word]
-        return dtypes.from_name(word)
+        if self.token in _LITERALS:
+            return _LITERALS[self.advance()]
+        return self.dtype()
 
     def type(self) -> TensorType:
-        word = self.expect("word")
-        weak = word.startswith("~")
+        weak = self.token.startswith("~")
+        dtype = self.dtype()
         self.take("[")
         sizes = []
         while not self.accept("]"):
-            sizes.append(int(self.expect("number")))
+            if not self.token.isdecimal():
+                raise self.fail("a size was expected")
+            sizes.append(int(self.advance()))
             self.accept(",")
-        return TensorType(tuple(sizes), dtypes.from_name(word.lstrip("~")), weak)
+        return TensorType(tuple(sizes), dtype, weak)
 
 
 def _parsed_comment(text: str) -> tuple[SourceLine | None, Origin | None, str]:

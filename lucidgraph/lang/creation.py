@@ -104,7 +104,11 @@ def ones(shape: Any, dtype: Any = None) -> Tensor:
 
 
 def empty(shape: Any, dtype: Any = None) -> Tensor:
-    """An array whose contents do not matter: zeros."""
+    """An array whose contents do not matter: zeros.
+
+    >>> empty((2, 3)).shape
+    (2, 3)
+    """
     return zeros(shape, dtype)
 
 
@@ -128,12 +132,20 @@ def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
 
 
 def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
-    """Ones with the shape and dtype of ``x``."""
+    """Ones with the shape and dtype of ``x``.
+
+    >>> ones_like(asarray([1.5, 2.5])).tolist()
+    [1.0, 1.0]
+    """
     return full_like(x, 1, dtype, shape)
 
 
 def empty_like(x: Any, dtype: Any = None, shape: Any = None) -> Tensor:
-    """An array like ``x`` whose contents do not matter: zeros."""
+    """An array like ``x`` whose contents do not matter: zeros.
+
+    >>> empty_like(asarray([1, 2])).dtype
+    lucidgraph.int64
+    """
     return full_like(x, 0, dtype, shape)
 
 

@@ -36,6 +36,11 @@ def value_of(node: Node) -> Any:
     return _values.get(node)
 
 
+def remember(node: Node, value: Any) -> None:
+    """Let ``value`` be what the node has been computed to."""
+    _values[node] = value
+
+
 def has_value(node: Node) -> bool:
     return node.op is Captured or node in _values
 
@@ -114,4 +119,4 @@ def bound_history() -> None:
         evaluate([t for t, mine in pending.alive() if mine])
 
 
-__all__ = ["HOOKS", "Deferred", "bound_history", "evaluate", "has_value", "pending", "value_of"]
+__all__ = ["HOOKS", "Deferred", "bound_history", "evaluate", "has_value", "pending", "remember", "value_of"]

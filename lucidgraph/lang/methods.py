@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-
 from . import activation, arithmetic, bitwise, compare, index, linalg, math, protocols, reduce, shape, update
 from .tensor import Tensor, is_array
 

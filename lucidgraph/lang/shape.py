@@ -149,12 +149,20 @@ def atleast_1d(*arrays: Any) -> Any:
 
 
 def atleast_2d(*arrays: Any) -> Any:
-    """With two axes at least: new ones come first."""
+    """With two axes at least: new ones come first.
+
+    >>> atleast_2d([1, 2, 3]).shape
+    (1, 3)
+    """
     return _each(arrays, lambda x: reshape(x, (1,) * (2 - x.ndim) + x.shape) if x.ndim < 2 else copy_of(x))
 
 
 def atleast_3d(*arrays: Any) -> Any:
-    """With three axes at least, by NumPy's rule: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
+    """With three axes at least, by NumPy's rule: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1).
+
+    >>> atleast_3d([1, 2]).shape
+    (1, 2, 1)
+    """
 
     def raised(x: Tensor) -> Tensor:
         return copy_of(x) if x.ndim > 2 else reshape(x, ((1, 1, 1), (1, *x.shape, 1), (*x.shape, 1))[x.ndim])
@@ -235,7 +243,11 @@ def matrix_transpose(x: Any) -> Tensor:
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
-    """Two axes exchanged."""
+    """Two axes exchanged.
+
+    >>> swapaxes([[[1, 2, 3]]], 0, 2).shape
+    (3, 1, 1)
+    """
     x = asarray(x)
     a, b = one_axis(axis1, x.ndim, "swapaxes"), one_axis(axis2, x.ndim, "swapaxes")
     order = list(range(x.ndim))
@@ -362,13 +374,21 @@ def stack(arrays: Any, axis: int = 0) -> Tensor:
 
 
 def hstack(arrays: Any) -> Tensor:
-    """Arrays side by side: along axis 1, vectors along axis 0."""
+    """Arrays side by side: along axis 1, vectors along axis 0.
+
+    >>> hstack([[1], [2, 3]]).tolist()
+    [1, 2, 3]
+    """
     given = [atleast_1d(a) for a in _sequence(arrays, "hstack")]
     return concat(given, axis=0 if given and given[0].ndim == 1 else 1)
 
 
 def vstack(arrays: Any) -> Tensor:
-    """Arrays below each other: along axis 0, vectors as rows."""
+    """Arrays below each other: along axis 0, vectors as rows.
+
+    >>> vstack([[1, 2], [3, 4]]).tolist()
+    [[1, 2], [3, 4]]
+    """
     return concat([atleast_2d(a) for a in _sequence(arrays, "vstack")], axis=0)
 
 

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .. import dtypes, sources
 from ..dtypes import DType, as_dtype
 from ..errors import (
-    ConcretizationError, DTypeError, LeakedTracerError, LucidGraphError, ShapeError, UnsupportedError,
+    ConcretizationError,
+    DTypeError,
+    LeakedTracerError,
+    LucidGraphError,
+    ShapeError,
+    UnsupportedError,
 )  # fmt: skip
 from ..ir import CapturedArray, Node, Op, TensorType
 from ..ir.ops.core import Captured, CastBackward, Constant
 from ..ir.types import Shape
-from .deferred import HOOKS, bound_history, evaluate, has_value, pending, value_of
+from .deferred import HOOKS, bound_history, evaluate, has_value, pending, remember, value_of
 from .recording import STATE, Trace, captured_node, constant_node, current_trace, record, scalar_node
 
 _SCALARS = (bool, int, float, complex)
@@ -44,8 +49,15 @@ def array_type(value: Any) -> TensorType:
         return TensorType(value.shape, as_dtype(value.dtype))
     except DTypeError:
         raise DTypeError(
-            f"arrays of dtype {value.dtype} do not compute", hint="numeric and boolean arrays do; convert before the call"
+            f"arrays of dtype {value.dtype} do not compute",
+            hint="numeric and boolean arrays do; convert before the call",
         ) from None
+
+
+if TYPE_CHECKING:
+
+    def _operator(self: Any, other: Any) -> Tensor: ...
+    def _attached(self: Any, *args: Any, **kwargs: Any) -> Tensor: ...
 
 
 @final
@@ -69,7 +81,7 @@ class Tensor:
         raise TypeError("a Tensor is made by lucidgraph.asarray, or by an operation")
 
     @staticmethod
-    def of_node(node: Node, trace: Trace | None | EllipsisType = ...) -> Tensor:
+    def of_node(node: Node, trace: Trace | EllipsisType | None = ...) -> Tensor:
         """The tensor of a node recorded just now, or in ``trace``."""
         tensor = object.__new__(Tensor)
         tensor._node = node
@@ -97,6 +109,7 @@ class Tensor:
         value = value_of(node)
         if node.type.weak:
             self._node = Node(Constant, (), {"value": HOOKS["to_numpy"](value).item()}, node.types)
+            remember(self._node, value)
         else:
             self._node = Node(Captured, (), {"value": CapturedArray(value)}, node.types)
 
@@ -224,7 +237,7 @@ class Tensor:
             raise DTypeError("a 0-d tensor cannot be iterated")
         if self._trace is not None:
             self._concrete("iteration")
-        return (self[k] for k in range(self.shape[0]))  # type: ignore[index]
+        return (self[k] for k in range(self.shape[0]))
 
     def __reduce__(self) -> Any:
         return (asarray, (self.numpy(),))
@@ -236,6 +249,34 @@ class Tensor:
         return copy_of(self)
 
     __hash__ = object.__hash__
+
+    if TYPE_CHECKING:  # what ``methods`` attaches, for type checkers
+        T: Tensor
+        mT: Tensor
+        real: Tensor
+        imag: Tensor
+        flat: Tensor
+        at: Any
+
+        __add__ = __sub__ = __radd__ = __rsub__ = __iadd__ = __isub__ = _operator
+        __mul__ = __truediv__ = __rmul__ = __rtruediv__ = __imul__ = __itruediv__ = _operator
+        __floordiv__ = __mod__ = __rfloordiv__ = __rmod__ = __ifloordiv__ = __imod__ = _operator
+        __pow__ = __matmul__ = __rpow__ = __rmatmul__ = __ipow__ = __imatmul__ = _operator
+        __and__ = __or__ = __rand__ = __ror__ = __iand__ = __ior__ = _operator
+        __xor__ = __lshift__ = __rxor__ = __rlshift__ = __ixor__ = __ilshift__ = _operator
+        __rshift__ = __rrshift__ = __irshift__ = _operator
+        __lt__ = __le__ = __gt__ = __ge__ = _operator
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        __neg__ = __pos__ = __abs__ = __invert__ = _attached
+        def __getitem__(self, key: Any) -> Tensor: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+
+        abs = all = any = argmax = argmin = astype = clip = conj = conjugate = copy = cos = _attached
+        diagonal = dot = exp = flatten = log = log10 = log1p = log2 = max = mean = min = _attached
+        moveaxis = prod = ravel = reciprocal = repeat = reshape = round = rsqrt = sigmoid = sin = _attached
+        split = sqrt = square = squeeze = std = sum = swapaxes = take = to_device = trace = _attached
+        transpose = var = _attached
 
 
 def _python_width(dtype: DType) -> Any:
@@ -308,7 +349,12 @@ def _same_bits(source: np.ndarray[Any, Any], node: Node) -> bool:
 
 
 def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
-    """Record one op over tensors, arrays and Python numbers."""
+    """Record one op over tensors, arrays and Python numbers, with the attributes it declares.
+
+    >>> import lucidgraph as lg
+    >>> apply(lg.ops.AddBackward, asarray([1.0, 2.0]), 1).tolist()
+    [2.0, 3.0]
+    """
     return Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
 
 
@@ -361,7 +407,8 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         if array.dtype == object and not _is_big_integer(value):
             raise DTypeError(f"objects do not compute: {value!r:.80}")
         holds_numpy = _holds_numpy(value)
-        natural = None if holds_numpy else {"f": dtypes.DEFAULT_FLOAT, "c": dtypes.DEFAULT_COMPLEX}.get(array.dtype.kind)
+        defaults = {"f": dtypes.DEFAULT_FLOAT, "c": dtypes.DEFAULT_COMPLEX}
+        natural = None if holds_numpy else defaults.get(array.dtype.kind)
         if array.size == 0 and not holds_numpy and type(value) is not bool:
             natural = dtypes.DEFAULT_FLOAT
         target = wanted or natural or as_dtype(array.dtype)
@@ -426,6 +473,6 @@ def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 
 __all__ = [
-    "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "concrete", "copy_of", "evaluate", "is_array", "is_mlx",
-    "known_value", "leaked", "node_of", "rebind", "sources",
+    "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "concrete", "copy_of", "evaluate",
+    "is_array", "is_mlx", "known_value", "leaked", "node_of", "rebind", "sources",
 ]  # fmt: skip

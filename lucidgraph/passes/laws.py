@@ -77,6 +77,8 @@ def law(equation: str, kind: Kind = Kind.EXACT, when: Callable[[DType], bool] | 
         raise PassError(f"{equation}: the left side is an op")
 
     def rewrite(at: Op) -> Var | None:
+        if not _may_match(left, at.node):
+            return None
         for found in _matches(left, at.node, {}):
             if when is None or all(when(node.dtype) for node in found.values()):
                 try:
@@ -189,6 +191,20 @@ def _pattern(tree: ast.expr) -> Pattern:
 
 
 Bindings = dict[str, Node]
+
+
+def _may_match(left: Call, node: Node) -> bool:
+    """Whether the operands look right at first sight: most nodes do not, and this is cheap."""
+    patterns, nodes = left.operands, node.operands
+    if all(map(_looks_like, patterns, nodes)):
+        return True
+    return node.op.commutative and all(map(_looks_like, patterns, nodes[::-1]))
+
+
+def _looks_like(pattern: Pattern, node: Node) -> bool:
+    if isinstance(pattern, Call):
+        return node.op.schema_v1.name == pattern.op
+    return isinstance(pattern, Name) or uniform(node) is not None
 
 
 def _matches(pattern: Pattern, node: Node, bound: Bindings) -> Iterator[Bindings]:

@@ -12,6 +12,7 @@ from .broadcast import broadcast
 from .cleanup import cse, dce
 from .expand import expand
 from .fold import fold
+from .fuse import fuse
 from .promote import promote
 from .simplify import simplify
 
@@ -32,13 +33,14 @@ TIDY: Final[tuple[tuple[str, Pass], ...]] = (
 Stage = tuple[str, Graph]
 
 
-def pipeline(takes: Container[str] = ()) -> tuple[tuple[str, Pass], ...]:
+def pipeline(takes: Container[str] = (), fuses: bool = False) -> tuple[tuple[str, Pass], ...]:
     """All passes from a recorded graph to what a backend lowers."""
     return (
         *EXPLICIT,
         *TIDY,
         ("expand", lambda graph: expand(graph, takes)),
         *TIDY,
+        *((("fuse", fuse),) if fuses else ()),
     )
 
 

@@ -21,8 +21,9 @@ def rebuild(graph: Graph, visit: Visit, form: Form | None = None, stage: str = "
     origin = Origin(stage) if stage else None
     for node in graph.nodes:
         operands = tuple(new[operand] for operand in node.operands)
-        with builder.at(node, origin or node.origin):
-            made = visit(builder, node, operands)
+        builder.source, builder.scope, builder.policy = node.source, node.scope, node.policy
+        builder.origin = origin or node.origin
+        made = visit(builder, node, operands)
         if made is None:
             made = builder.add(node if operands == node.operands else node.replace(operands=operands))
         new[node] = made

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..dtypes import DType, bfloat16
-from ..errors import DTypeError
+from ..errors import DTypeError, UnsupportedError
 from ..ir import Graph, Node, Op, TensorType
 from ..ir.op import get
 from ..ir.types import Shape
@@ -36,11 +36,19 @@ class IBackend(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]] = frozenset()
+    fuses: ClassVar[bool] = False
+    """Whether the pipeline makes Kernel nodes for it."""
     dtypes: ClassVar[frozenset[DType]]
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether programs run on a GPU here."""
+        return False
+
     @abstractmethod
-    def compile(self, graph: Graph) -> Executable:
-        """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound."""
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
+        """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound; the
+        memory of ``donated`` inputs may become that of outputs."""
 
     @abstractmethod
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
@@ -56,6 +64,14 @@ class IBackend(ABC):
 
     def settle(self, buffers: Sequence[Any]) -> None:  # noqa: B027
         """Start computing what is still lazy in ``buffers``, together: they are read next, maybe by another thread."""
+
+    def set_threads(self, count: int) -> None:
+        """Use ``count`` threads. Raises :class:`UnsupportedError` where the backend does not say how many it uses."""
+        raise UnsupportedError(f"the {self.name} backend decides on its threads itself")
+
+    def planned_bytes(self, graph: Graph) -> int | None:
+        """The most memory a run of a lowered graph takes beyond its inputs; None where the backend does not plan it."""
+        return None
 
     def require_dtypes(self, graph: Graph) -> None:
         """Raise :class:`DTypeError` at the first node whose dtype this backend does not compute in."""

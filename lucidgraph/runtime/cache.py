@@ -60,6 +60,11 @@ class Cache(Generic[K, V]):
             full()
         return kept
 
+    def replace(self, key: K, value: V) -> None:
+        """Keep ``value`` in the place of what is there."""
+        with self._lock:
+            self._entries[key] = value
+
     def discard(self, doomed: Callable[[K], bool]) -> None:
         """Drop the entries whose key ``doomed`` picks."""
         with self._lock:

@@ -9,42 +9,9 @@ import pytest
 
 import lucidgraph as lg
 from lucidgraph.errors import ConcretizationError, DTypeError, UnsupportedError
-from lucidgraph.lang import (
-    activation,
-    arithmetic,
-    bitwise,
-    compare,
-    creation,
-    index,
-    math,
-    protocols,
-    reduce,
-    shape,
-    update,
-)
+from lucidgraph.lang import protocols
 from lucidgraph.lang.index import getitem
 from tests.checking import check, check_gradient
-
-_METHODS = {
-    "__array__": protocols.array,
-    "__array_function__": protocols.array_function,
-    "__array_ufunc__": protocols.array_ufunc,
-    "__dlpack__": protocols.dlpack,
-    "__dlpack_device__": protocols.dlpack_device,
-}
-
-
-@pytest.fixture(autouse=True)
-def attached(monkeypatch):
-    """The protocols on Tensor, where the package has not put them there itself."""
-    for name, method in _METHODS.items():
-        if name not in vars(lg.Tensor):
-            monkeypatch.setattr(lg.Tensor, name, method, raising=False)
-    for chapter in (activation, arithmetic, bitwise, compare, creation, index, math, reduce, shape, update):
-        for name in chapter.__all__:
-            if name not in protocols.FUNCTIONS:
-                monkeypatch.setitem(protocols.FUNCTIONS, name, getattr(chapter, name))
-
 
 X = np.linspace(-1, 2, 12).astype(np.float32).reshape(3, 4)
 I = np.arange(12, dtype=np.int32).reshape(3, 4)  # noqa: E741
@@ -150,7 +117,7 @@ def test_asarray():
     mine[0, 0] = 9
     assert getitem(x, (0, 0)).item() == -1
     assert np.asarray(x, dtype=np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match="copied"):
+    with pytest.raises(ValueError, match=r"cop(y|ied)"):  # where there is a buffer, NumPy itself refuses
         np.asarray(x, dtype=np.float64, copy=False)
 
 
@@ -183,10 +150,9 @@ def test_buffer():
         protocols.buffer(lg.asarray(X, dtype=lg.bfloat16), 0)
 
 
-def test_namespace(monkeypatch):
-    monkeypatch.setitem(protocols.HOOKS, "namespace", lg)
+def test_namespace():
     x = lg.asarray(X)
-    assert protocols.array_namespace(x) is protocols.array_namespace(x, api_version="2024.12") is lg
+    assert x.__array_namespace__() is x.__array_namespace__(api_version="2024.12") is lg
     with pytest.raises(UnsupportedError, match=r"2031\.12"):
         protocols.array_namespace(x, api_version="2031.12")
     assert protocols.to_device(x, "cpu") is x

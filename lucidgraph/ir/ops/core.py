@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...dtypes import DType, bool_
-from ...errors import VerifyError
+from ...errors import ShapeError, VerifyError
 from ..builder import Var
-from ..graph import CapturedArray
+from ..graph import CapturedArray, Graph
 from ..op import ZERO, Gradient, Op, register
 from ..schema import AmpPolicy, OpSchema
-from ..types import TensorType
+from ..types import Shape, TensorType
 
 
 class _Leaf(Op):
@@ -80,6 +81,37 @@ class Result(Op):
     @classmethod
     def evaluate(cls, x: Any, *, index: int) -> Any:
         return x[index]
+
+
+@register
+class Kernel(Op):
+    """One loop nest: the explicit graph ``body`` over the operands, which a backend compiles as a whole.
+
+    Made by fusion after differentiation.
+    """
+
+    schema_v1 = OpSchema("kernel", arity=None, internal=True)
+    not_differentiable = "gradients are taken before fusion"
+    bare = "body"
+
+    @classmethod
+    def infer(cls, *operands: TensorType, body: Graph) -> tuple[TensorType, ...]:
+        given = [TensorType(t.shape, t.dtype) for t in operands]
+        if given != [node.type for node in body.inputs]:
+            raise ShapeError(f"a kernel of {', '.join(map(str, body.inputs))} is given {', '.join(map(str, given))}")
+        return tuple(node.type for node in body.outputs)
+
+    @classmethod
+    def evaluate(cls, *operands: Any, body: Graph) -> Any:
+        raise VerifyError("a kernel's value is its body's")
+
+    @staticmethod
+    def domain(body: Graph) -> tuple[Shape, tuple[int, ...]]:
+        """The full shape of a kernel's body and the axes it reduces."""
+        for node in body.nodes:
+            if node.op.reduces:
+                return node.operands[0].shape, node.attrs["axis"]
+        return max((node.shape for node in body.nodes if node.op.elementwise), key=lambda s: (len(s), prod(s))), ()
 
 
 @register

@@ -38,6 +38,7 @@ class Reduction(Op):
     """Folds some axes into one value each."""
 
     flops_per_element = 1
+    reduces = True
     merges: ClassVar[bool] = False
     """Folding over some axes and then over others is folding over all: exactly of integers and booleans and where
     ``exactly_rounded``, else but for rounding."""
@@ -109,6 +110,7 @@ class SumBackward(Reduction):
     """
 
     schema_v1 = OpSchema("sum", version=1, amp_policy=AmpPolicy.PROMOTE, accumulate=Accumulate.WIDE)
+    partial = "sum"
     kSavesInput = False
     kSavesOutput = False
     merges = True
@@ -140,6 +142,7 @@ class MeanBackward(Reduction):
     """
 
     schema_v1 = OpSchema("mean", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    partial = "sum"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -162,6 +165,7 @@ class ProdBackward(Reduction):
     """
 
     schema_v1 = OpSchema("prod", amp_policy=AmpPolicy.PROMOTE, accumulate=Accumulate.WIDE)
+    partial = "prod"
     merges = True
     keeps_single = True
     kSavesInput = True
@@ -257,6 +261,7 @@ class MaxBackward(_Extreme):
     """y = max_{i ∈ axes} x_i      ∂L/∂x_i = g / (number of ties) where x_i is the maximum, else 0"""
 
     schema_v1 = OpSchema("max")
+    partial = "max"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -272,6 +277,7 @@ class MinBackward(_Extreme):
     """y = min_{i ∈ axes} x_i      ∂L/∂x_i = g / (number of ties) where x_i is the minimum, else 0"""
 
     schema_v1 = OpSchema("min")
+    partial = "min"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -303,6 +309,7 @@ class AnyReduce(_Truth):
     """y = ⋁_{i ∈ axes} x_i; an empty reduction is False."""
 
     schema_v1 = OpSchema("any")
+    partial = "any"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -318,6 +325,7 @@ class AllReduce(_Truth):
     """y = ⋀_{i ∈ axes} x_i; an empty reduction is True."""
 
     schema_v1 = OpSchema("all")
+    partial = "all"
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:

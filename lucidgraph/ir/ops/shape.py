@@ -21,6 +21,7 @@ class Movement(Op):
     """One operand, rearranged."""
 
     moves_data = True
+    view = True
 
 
 @register

@@ -112,7 +112,11 @@ class MLXBackend(IBackend):
     def __init__(self) -> None:
         self._single: Cache[tuple[Any, ...], Callable[[Sequence[Any]], Any]] = Cache(1024)
 
-    def compile(self, graph: Graph) -> Executable:
+    @property
+    def on_gpu(self) -> bool:
+        return bool(mx.default_device() == mx.gpu)
+
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
         return MLXExecutable(graph)
 
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:

@@ -113,8 +113,9 @@ def _is_unsigned(x: mx.array) -> bool:
 
 def complex_power(x: mx.array, y: mx.array) -> mx.array:
     """x ** y of complex numbers; MLX gives NaN for the base 0. Cost: selects, fused."""
-    at_zero = mx.where(y == 0, 1, mx.where(mx.real(y) > 0, 0, complex(math.nan, math.nan)))
-    return mx.where(x == 0, at_zero, mx.power(x, y))
+    power = mx.power(x, y)
+    at_zero = mx.where(y == 0, 1, mx.where(mx.real(y) > 0, 0, power))
+    return mx.where(x == 0, at_zero, power)
 
 
 def left_shift(x: mx.array, y: mx.array) -> mx.array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ def number_text(value: Scalar, dtype: DType) -> str | None:
     if dtype.is_floating:
         return _float_text(float(str(exact)) if dtype is float32 else float(exact))
     number = complex(exact)
-    return f"complex({_float_text(number.real)}, {_float_text(number.imag)})"
+    # Infinite and NaN parts are no C++ that MLX's compiled kernels could hold.
+    return f"complex({number.real!r}, {number.imag!r})" if cmath.isfinite(number) else None
 
 
 def _float_text(value: float) -> str:

@@ -1,0 +1,1 @@
+"""The Accelerate backend: the CPU, natively. ``backend.create()`` makes it."""

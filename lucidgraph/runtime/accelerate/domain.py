@@ -1,0 +1,78 @@
+"""The axes of a kernel's domain with every operand's strides: dropped, joined and put in the order of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...ir.types import Shape
+from .loops import Body
+from .views import View
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop: its size, whether a reduction runs along it, and the bytes each operand moves per step."""
+
+    size: int
+    reduced: bool
+    strides: tuple[int, ...]
+
+
+def axes_of(body: Body, full: Shape, reduced: tuple[int, ...], views: Sequence[View]) -> list[Axis]:
+    """The domain's axes; an operand of row shape does not move along reduced ones."""
+    strides = [_full_strides(view, full, reduced) for view in views]
+    return [Axis(n, k in reduced, tuple(s[k] for s in strides)) for k, n in enumerate(full)]
+
+
+def _full_strides(view: View, full: Shape, reduced: tuple[int, ...]) -> tuple[int, ...]:
+    if view.shape == full:
+        return view.strides
+    if len(view.shape) == len(full):
+        return tuple(0 if k in reduced else s for k, s in enumerate(view.strides))
+    own = iter(view.strides)
+    return tuple(0 if k in reduced else next(own) for k in range(len(full)))
+
+
+def collapsed(axes: Sequence[Axis]) -> list[Axis]:
+    """Without axes of size 1, and with neighbours joined that every operand walks as one."""
+    out: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if out and out[-1].reduced == axis.reduced:
+            last = out[-1]
+            if all(s == axis.size * t for s, t in zip(last.strides, axis.strides, strict=True)):
+                out[-1] = Axis(last.size * axis.size, axis.reduced, axis.strides)
+                continue
+        out.append(axis)
+    return out
+
+
+def ordered(axes: list[Axis], itemsizes: Sequence[int], lanes: int, inputs: int) -> tuple[list[Axis], bool]:
+    """The axes as outer ones, reduced ones, and the vectors' last; and whether vectors lie along a kept axis.
+
+    The vectors' axis is the one with the least estimated work: adjacent elements cost one, others ``lanes`` loads; the
+    lanes of a row are joined at its end.
+    """
+    nothing = (0,) * len(itemsizes)
+    if not any(not a.reduced for a in axes) and not axes:
+        return [Axis(1, False, nothing)], True
+    best, cost = 0, float("inf")
+    points = max(prod(a.size for a in axes), 1)
+    for k, axis in enumerate(axes):
+        size = max(axis.size, 1)
+        vectors = points / size * -(-size // lanes)
+        per_vector = 1.0
+        for stride, itemsize in zip(axis.strides, itemsizes, strict=True):
+            per_vector += 1.0 if stride in (0, itemsize) else lanes / 2
+        rows = points / max(prod(a.size for a in axes if a.reduced), 1)
+        total = vectors * per_vector + (rows * 12 if axis.reduced else 0)
+        if total <= cost:
+            best, cost = k, total
+    vector = axes[best]
+    rest = [a for k, a in enumerate(axes) if k != best]
+    outer = [a for a in rest if not a.reduced]
+    inner = [a for a in rest if a.reduced]
+    return [*outer, *inner, vector], not vector.reduced

@@ -1,0 +1,430 @@
+"""The code of one kernel: a loop nest over the domain of a fused body, with sizes and strides read at run time.
+
+A domain has outer axes (kept), reduced axes, and one axis along which vectors lie. In a kernel *by rows* that axis is
+reduced (or there is nothing to reduce along another): each item of work is one row. In a kernel *by columns* it is
+kept: an item is a chunk of it, and reductions run over other axes, lane by lane. A row may need several passes
+(softmax: maximum, then sum of exponentials, then quotient): full values of an earlier pass are computed again, or kept
+in a scratch row where that would cost a function call.
+
+The function's type is ``void (i64 *args, i64 begin, i64 end, i64 thread)``: items from ``begin`` to before ``end``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, final
+
+from llvmlite import ir
+
+from ...ir import Graph, Node
+from ...ir.ops.core import Constant
+from ...ir.types import Shape
+from . import arithmetic, compare, math
+from .machine import Machine
+from .reduce import FOLDS, Fold, State
+from .values import I64, PTR, Lanes, Pair, Value, register_type
+from .writing import KernelWriter
+
+ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
+"""Every elementwise op that a kernel can hold."""
+
+_EXPENSIVE_FLOPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of a kernel's operands is fixed in its code.
+
+    ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
+    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"`` or ``"strided"``.
+    """
+
+    columns: bool
+    outer: int
+    reduced: int
+    access: tuple[str, ...]
+
+    @property
+    def axes(self) -> int:
+        return self.outer + self.reduced + 1
+
+
+@final
+class Slots:
+    """Where things stand in a kernel's arguments, an array of 64-bit integers."""
+
+    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride")
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.sizes = len(self.HEAD)
+        self.pointers = self.sizes + layout.outer + layout.reduced
+        self.strides = self.pointers + len(layout.access)
+        self.total = self.strides + len(layout.access) * layout.axes
+
+    def head(self, name: str) -> int:
+        return self.HEAD.index(name)
+
+    def stride(self, operand: int, axis: int) -> int:
+        return self.strides + operand * self.layout.axes + axis
+
+
+@final
+class Body:
+    """A fused graph read as loops: which values are full, and in which pass each is known."""
+
+    def __init__(self, graph: Graph, full: Shape) -> None:
+        self.graph = graph
+        self.full = full
+        self.level: dict[Node, int] = {}
+        self.is_full: dict[Node, bool] = {}
+        for node in graph.inputs:
+            self.level[node] = 0
+            self.is_full[node] = node.shape == full
+        for node in graph.nodes:
+            levels = [self.level[o] for o in node.operands]
+            if node.op.reduces:
+                self.level[node] = max(levels) + 1
+                self.is_full[node] = False
+            else:
+                self.level[node] = max(levels, default=0)
+                self.is_full[node] = any(self.is_full[o] for o in node.operands)
+        written = [self.level[n] for n in graph.outputs if n.shape == full]
+        folded = [self.level[n.operands[0]] for n in graph.nodes if n.op.reduces]
+        self.passes = 1 + max([*written, *folded], default=0)
+
+    def folds(self, level: int) -> list[Node]:
+        return [n for n in self.graph.nodes if n.op.reduces and self.level[n.operands[0]] == level]
+
+    def stored(self, level: int) -> list[int]:
+        """The outputs of full shape that this pass writes."""
+        return [k for k, n in enumerate(self.graph.outputs) if n.shape == self.full and self.level[n] == level]
+
+    @property
+    def row_outputs(self) -> list[int]:
+        return [k for k, n in enumerate(self.graph.outputs) if n.shape != self.full]
+
+    def kept(self) -> list[Node]:
+        """The full values computed in one pass and needed in a later one that are dear enough to be kept."""
+        needed: dict[Node, None] = {}
+        for level in range(self.passes):
+            seen: set[Node] = set()
+            stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
+            while stack:
+                node = stack.pop()
+                if node in seen or not self.is_full[node] or not node.operands:
+                    continue
+                seen.add(node)
+                if self.level[node] < level and node.op.flops_per_element >= _EXPENSIVE_FLOPS:
+                    needed[node] = None
+                else:
+                    stack.extend(node.operands)
+        return list(needed)
+
+    @property
+    def cheap(self) -> bool:
+        return all(n.op.flops_per_element < _EXPENSIVE_FLOPS for n in self.graph.nodes)
+
+
+def lane_count(body: Body, machine: Machine) -> int:
+    """Two or four registers a vector where there is little to do with each element, one where there is much."""
+    if not body.cheap or len(body.graph.nodes) > 24:
+        return machine.lanes
+    folds = sum(n.op.reduces for n in body.graph.nodes)
+    return machine.lanes * (4 if folds and len(body.graph.nodes) <= 4 else 2)
+
+
+def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Module:
+    """The module with the kernel's function."""
+    module = ir.Module(name="kernel")
+    _Kernel(Body(graph, full), layout, machine, module).emit()
+    return module
+
+
+@final
+class _Kernel(KernelWriter):
+    def __init__(self, body: Body, layout: Layout, machine: Machine, module: ir.Module) -> None:
+        super().__init__(module, machine, lane_count(body, machine))
+        self.body = body
+        self.layout = layout
+        self.slots = Slots(layout)
+        self.rows: dict[Node, Value] = {}
+        """Row values known so far."""
+        self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
+        self.kept = {node: k for k, node in enumerate(body.kept())}
+        self.cell = kept_cell(self.kept)
+
+    # -- the nest
+
+    def emit(self) -> None:
+        b, s, layout = self.b, self.slots, self.layout
+        self.vector = self.argument(s.head("vector"))
+        self.chunk = self.argument(s.head("chunk"))
+        self.chunks = self.argument(s.head("chunks"))
+        self.limit = self.argument(s.head("limit"))
+        self.pieces = self.argument(s.head("pieces"))
+        self.count = self.argument(s.head("count"))
+        offset = b.mul(self.fn.args[3], self.argument(s.head("scratch_stride")))
+        self.scratch = b.gep(b.inttoptr(self.argument(s.head("scratch")), PTR), [offset], source_etype=ir.IntType(8))
+        self.outer_sizes = [self.argument(s.sizes + k) for k in range(layout.outer)]
+        self.reduced_sizes = [self.argument(s.sizes + layout.outer + k) for k in range(layout.reduced)]
+        operands = range(len(layout.access))
+        self.strides = [[self.argument(s.stride(k, d)) for d in range(layout.axes)] for k in operands]
+        bases = [b.inttoptr(self.argument(s.pointers + k), PTR) for k in operands]
+        with self.loop(self.fn.args[1], self.fn.args[2]) as item:
+            row = b.sdiv(item, self.chunks) if layout.columns else item
+            self.at_row = self.moved(bases, self.decoded(row))
+            self.bound_last(row)
+            if layout.columns:
+                start = b.mul(b.srem(item, self.chunks), self.chunk)
+                stop = self.smaller(b.add(start, self.chunk), self.vector)
+                self.span(start, stop, self.column)
+            else:
+                self.row()
+        b.ret_void()
+
+    def decoded(self, row: ir.Value) -> list[ir.Value]:
+        """The outer indices of a row number."""
+        indices: list[ir.Value] = []
+        for size in reversed(self.outer_sizes[1:]):
+            indices.insert(0, self.b.srem(row, size))
+            row = self.b.sdiv(row, size)
+        return [row, *indices] if self.outer_sizes else []
+
+    def moved(self, pointers: Sequence[ir.Value], indices: Sequence[ir.Value], axis: int = 0) -> list[ir.Value]:
+        """Pointers moved by ``indices`` along the axes from ``axis`` on."""
+        out = []
+        for k, pointer in enumerate(pointers):
+            for d, index in enumerate(indices):
+                pointer = self.lanes.offset(pointer, self.b.mul(index, self.strides[k][axis + d]))
+            out.append(pointer)
+        return out
+
+    def bound_last(self, row: ir.Value) -> None:
+        """The last reduced axis may be one of several pieces of a longer one, the final piece shorter."""
+        b = self.b
+        row = b.srem(row, self.pieces)
+        self.row_vector, self.row_reduced = self.vector, list(self.reduced_sizes)
+        if not self.layout.columns:
+            self.row_vector = self.smaller(self.vector, b.sub(self.limit, b.mul(row, self.vector)))
+        elif self.row_reduced:
+            size = self.row_reduced[-1]
+            self.row_reduced[-1] = self.smaller(size, b.sub(self.limit, b.mul(row, size)))
+
+    def row(self) -> None:
+        """One row: vectors along a reduced axis, joined across lanes at the end of each pass."""
+        self.rows.clear()
+        width = self.lanes.count
+        padded = self.b.and_(self.b.add(self.vector, I64(width - 1)), I64(-width))
+        for level in range(self.body.passes):
+            self.prepare(level, self.at_row, None)
+            states = self.fresh(level)
+            with self.reduced_loops() as (indices, number):
+                pointers = self.moved(self.at_row, indices, self.layout.outer)
+                place = self.b.mul(number, padded)
+
+                def point(v: ir.Value, mask: ir.Value | None, pointers: list[ir.Value] = pointers,
+                          place: ir.Value = place, level: int = level, states: _States = states) -> None:  # fmt: skip
+                    at = self.along(pointers, v)
+                    index = self.b.add(self.lanes.splat(v), self.lanes.iota())
+                    self.point(level, at, mask, self.b.add(place, v), index, states)
+
+                self.span(I64(0), self.row_vector, point)
+            self.finish(states, across=True)
+        self.prepare(self.body.passes, self.at_row, None)
+        for k in self.body.row_outputs:
+            self.store_row(k, self.at_row[len(self.inputs) + k], None)
+
+    def column(self, v: ir.Value, mask: ir.Value | None) -> None:
+        """One vector along a kept axis: passes over the reduced axes, lane by lane."""
+        self.rows.clear()
+        at_column = self.along(self.at_row, v)
+        for level in range(self.body.passes):
+            self.prepare(level, at_column, mask)
+            states = self.fresh(level)
+            with self.reduced_loops() as (indices, number):
+                pointers = self.moved(at_column, indices, self.layout.outer)
+                index = self.lanes.splat(indices[-1] if indices else I64(0))
+                self.point(level, pointers, mask, self.b.mul(number, I64(self.lanes.count)), index, states)
+            self.finish(states, across=False)
+        self.prepare(self.body.passes, at_column, mask)
+        for k in self.body.row_outputs:
+            self.store_row(k, at_column[len(self.inputs) + k], mask)
+
+    def along(self, pointers: Sequence[ir.Value], v: ir.Value) -> list[ir.Value]:
+        """Pointers moved to position ``v`` of the vector axis."""
+        out = []
+        for k, pointer in enumerate(pointers):
+            stride = self.strides[k][-1]
+            if self.layout.access[k] == "adjacent":
+                stride = I64(self.item_bytes(k))
+            out.append(
+                pointer if self.layout.access[k] == "same" else self.lanes.offset(pointer, self.b.mul(v, stride))
+            )
+        return out
+
+    def operand(self, k: int) -> Node:
+        graph = self.body.graph
+        return graph.inputs[k] if k < len(graph.inputs) else graph.outputs[k - len(graph.inputs)]
+
+    def item_bytes(self, k: int) -> int:
+        return self.operand(k).dtype.itemsize
+
+    @contextmanager
+    def reduced_loops(self) -> Iterator[tuple[list[ir.Value], ir.Value]]:
+        """Loops over the reduced axes other than the vectors'; their indices, and the number of the point."""
+        with _nested(self, self.row_reduced) as indices:
+            number: ir.Value = I64(0)
+            for size, index in zip(self.row_reduced, indices, strict=True):
+                number = self.b.add(self.b.mul(number, size), index)
+            yield indices, number
+
+    # -- passes
+
+    def prepare(self, level: int, pointers: Sequence[ir.Value], mask: ir.Value | None) -> None:
+        """Compute the row values that are known before this pass, once for all its points."""
+        self.level, self.pointers, self.point_mask = level, pointers, mask
+        for node in self.body.graph.nodes:
+            row = not self.body.is_full[node] and not node.op.reduces and self.body.level[node] <= level
+            if row and node not in self.rows:
+                self.rows[node] = self.value(node, {})
+
+    def fresh(self, level: int) -> _States:
+        states: _States = []
+        for node in self.body.folds(level):
+            fold = FOLDS[node.name](node)
+            places = []
+            for value in fold.start(self.lanes):
+                place = self.variable(value.type)
+                self.b.store(value, place)
+                places.append(place)
+            states.append((fold, places))
+        return states
+
+    def read(self, places: Sequence[ir.Value], types: Sequence[ir.Type]) -> State:
+        return [self.b.load(p, typ=t) for p, t in zip(places, types, strict=True)]
+
+    def point(
+        self, level: int, pointers: Sequence[ir.Value], mask: ir.Value | None, place: ir.Value, index: ir.Value,
+        states: _States,
+    ) -> None:  # fmt: skip
+        """What a pass does with one vector."""
+        known: dict[Node, Value] = {}
+        self.level, self.pointers, self.point_mask, self.place = level, pointers, mask, place
+        # Everything is read before anything is written: an output may lie where an input lay.
+        written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
+        for fold, places in states:
+            value = self.value(fold.node.operands[0], known)
+            types = [v.type for v in fold.start(self.lanes)]
+            old = self.read(places, types)
+            new = fold.take(self.lanes, old, value, index)
+            for p, n, o in zip(places, new, old, strict=True):
+                self.b.store(n if mask is None else self.b.select(mask, n, o), p)
+        for k, value in written:
+            self.store(k, value, pointers[len(self.inputs) + k], mask)
+
+    def finish(self, states: _States, across: bool) -> None:
+        for fold, places in states:
+            state = self.read(places, [v.type for v in fold.start(self.lanes)])
+            if across:
+                state = fold.across(self.lanes, state)
+            self.rows[fold.node] = fold.finish(self.lanes, state, self.count)
+
+    # -- values
+
+    def value(self, node: Node, known: dict[Node, Value]) -> Value:
+        """The vector of a value here: from memory, from the scratch row, or computed, operands first."""
+        stack = [node]
+        while stack:
+            n = stack[-1]
+            if n in known or n in self.rows:
+                stack.pop()
+                continue
+            if n in self.inputs:
+                known[n] = self.loaded(n)
+            elif n.op is Constant:
+                known[n] = self.lanes.number(n.attrs["value"], n.dtype)
+            elif self.body.is_full[n] and n in self.kept and self.body.level[n] < self.level:
+                known[n] = self.kept_value(n)
+            else:
+                missing = [o for o in n.operands if o not in known and o not in self.rows]
+                if missing:
+                    stack.extend(missing)
+                    continue
+                args = [known[o] if o in known else self.rows[o] for o in n.operands]
+                known[n] = args[0] if n.op.view else ELEMENTWISE[n.name](self.lanes, n, args)
+                if self.body.is_full[n] and n in self.kept:
+                    self.keep(n, known[n])
+            stack.pop()
+        return known[node] if node in known else self.rows[node]
+
+    def loaded(self, node: Node) -> Value:
+        k = self.inputs[node]
+        row = not self.body.is_full[node]
+        pointer = self.pointers[k]
+        if self.layout.access[k] == "same" or (row and not self.layout.columns):
+            return self.lanes.load_same(node.dtype, pointer)
+        stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
+        return self.lanes.load(node.dtype, pointer, stride, self.point_mask)
+
+    def scratch_place(self, node: Node) -> ir.Value:
+        """Where a kept value's vector lies: beside those of the other kept values at this point."""
+        cell = self.b.mul(self.place, I64(self.cell * len(self.kept)))
+        return self.lanes.offset(self.scratch, self.b.add(cell, I64(self.kept[node] * self.cell * self.lanes.count)))
+
+    def keep(self, node: Node, value: Value) -> None:
+        place = self.scratch_place(node)
+        for k, part in enumerate(value if isinstance(value, Pair) else [value]):
+            self.b.store(part, self.lanes.offset(place, I64(k * self.cell // 2 * self.lanes.count)), align=4)
+
+    def kept_value(self, node: Node) -> Value:
+        place = self.scratch_place(node)
+        typ = self.lanes.vector(register_type(node.dtype))
+        count = 2 if node.dtype.is_complex else 1
+        step = self.cell // 2 * self.lanes.count
+        parts = [self.b.load(self.lanes.offset(place, I64(k * step)), typ=typ, align=4) for k in range(count)]
+        return Pair(*parts) if count == 2 else parts[0]
+
+    def store(self, k: int, value: Value, pointer: ir.Value, mask: ir.Value | None) -> None:
+        k += len(self.inputs)
+        stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
+        self.lanes.store(value, self.operand(k).dtype, pointer, stride, mask)
+
+    def store_row(self, k: int, pointer: ir.Value, mask: ir.Value | None) -> None:
+        """Write a row value: one element by rows, a vector by columns."""
+        node = self.body.graph.outputs[k]
+        value = self.value(node, {})
+        if self.layout.columns:
+            self.store(k, value, pointer, mask)
+            return
+        one = Lanes(self.b, 1, self.machine)
+        zero = ir.IntType(32)(0)
+        parts = [self.b.extract_element(v, zero) for v in (value if isinstance(value, Pair) else [value])]
+        singles = [self.b.insert_element(ir.Constant(one.vector(p.type), ir.Undefined), p, zero) for p in parts]
+        one.store(Pair(*singles) if len(singles) == 2 else singles[0], node.dtype, pointer, None, None)
+
+
+def kept_cell(kept: Iterable[Node]) -> int:
+    """The bytes that one element of any kept value needs in the scratch row."""
+    return max((register_bytes(node) for node in kept), default=0)
+
+
+def register_bytes(node: Node) -> int:
+    return node.dtype.itemsize if node.dtype.is_complex else max(4, node.dtype.itemsize)
+
+
+_States = list[tuple[Fold, list[ir.Value]]]
+
+
+@contextmanager
+def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Value]]:
+    if not sizes:
+        yield []
+        return
+    with kernel.loop(I64(0), sizes[0]) as first, _nested(kernel, sizes[1:]) as rest:
+        yield [first, *rest]
+
+
+__all__ = ["ELEMENTWISE", "Body", "Layout", "Slots", "build", "kept_cell", "lane_count"]

@@ -1,0 +1,108 @@
+"""Where values lie: large blocks in huge pages, recycled between calls.
+
+A page touched for the first time costs more than the arithmetic on it, so blocks are never given back to the system
+while the cache has room; an array that owns a block returns it when it dies.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections import defaultdict
+from typing import Any, Final, final
+
+import numpy as np
+
+ALIGNMENT: Final = 64
+LARGE: Final = 1 << 20
+"""The size in bytes from which a result is put into a recycled block."""
+_HUGE_PAGE: Final = 1 << 21
+_CACHE_BYTES: Final = 1 << 30
+
+
+@final
+class Block:
+    """Zeroed memory of one mapping, aligned to a huge page where it is large."""
+
+    __slots__ = ("address", "array", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        try:
+            mapping = mmap.mmap(-1, size + _HUGE_PAGE)
+        except (OSError, ValueError, OverflowError) as error:
+            raise MemoryError(f"{size} bytes for a result cannot be had: {error}") from error
+        advice = getattr(mmap, "MADV_HUGEPAGE", None)
+        if advice is not None and size >= _HUGE_PAGE:
+            mapping.madvise(advice)
+        whole = np.frombuffer(mapping, np.uint8)
+        start = -whole.ctypes.data % (_HUGE_PAGE if size >= _HUGE_PAGE else ALIGNMENT)
+        self.array = whole[start : start + size]
+        self.address: int = self.array.ctypes.data
+
+
+class _Lease(np.ndarray[Any, Any]):
+    """The bytes of a block; when the last array over them dies, the block goes back."""
+
+    _block: Block | None = None
+
+    def __del__(self) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            BLOCKS.give(block)
+
+
+@final
+class _Blocks:
+    """Blocks not in use, by size."""
+
+    def __init__(self) -> None:
+        # Re-entrant: an array may die, and give its block back, while this thread holds the lock.
+        self._lock = threading.RLock()
+        self._free: defaultdict[int, list[Block]] = defaultdict(list)
+        self._held = 0
+
+    def take(self, nbytes: int) -> Block:
+        size = rounded(nbytes)
+        with self._lock:
+            free = self._free[size]
+            if free:
+                self._held -= size
+                return free.pop()
+        return Block(size)
+
+    def give(self, block: Block) -> None:
+        with self._lock:
+            if self._held + block.size <= _CACHE_BYTES:
+                self._held += block.size
+                self._free[block.size].append(block)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._free.clear()
+            self._held = 0
+
+    @property
+    def held(self) -> int:
+        """The bytes kept for later calls."""
+        return self._held
+
+
+def rounded(nbytes: int) -> int:
+    """A block's size for so many bytes: an eighth of waste at the most."""
+    step = max(4096, 1 << max(nbytes.bit_length() - 3, 0))
+    return -(-max(nbytes, 1) // step) * step
+
+
+BLOCKS: Final = _Blocks()
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An uninitialised array that owns its memory."""
+    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if nbytes < LARGE:
+        return np.empty(shape, dtype)
+    block = BLOCKS.take(nbytes)
+    lease = block.array.view(_Lease)
+    lease._block = block
+    return np.ndarray(shape, dtype, lease)

@@ -1,0 +1,219 @@
+"""Chapter reduce on vectors: how each reduction starts, takes a value in, joins lanes, and ends.
+
+Float sums are held in double, one accumulator a lane; integer sums in 64 bits. So float32 sums are right to a unit in
+the last place whatever their length, and integers exact.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final
+
+from llvmlite import ir
+
+from ... import dtypes
+from ...dtypes import DType
+from ...ir import Node
+from .arithmetic import choose, divide_values, extremum, greater, multiply_values
+from .compare import truth
+from .math import converted
+from .values import F64, I1, I64, Lanes, Pair, Value
+
+State = list[ir.Value]
+
+
+class Fold(ABC):
+    """One reduction node; its state is a list of vectors."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.dtype: DType = node.operands[0].dtype
+
+    @abstractmethod
+    def start(self, lanes: Lanes) -> State:
+        """The state of nothing."""
+
+    @abstractmethod
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        """The state with one more value per lane; ``index`` is its place along the reduced axis."""
+
+    @abstractmethod
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        """The state of what two states were made of."""
+
+    @abstractmethod
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        """The result, ``count`` being how many values each lane (or all lanes together) took."""
+
+    def across(self, lanes: Lanes, state: State) -> State:
+        """All lanes joined, the result in every lane."""
+        width = lanes.count
+        while width > 1:
+            width //= 2
+            order = [(k + width) % (2 * width) if k < 2 * width else k for k in range(lanes.count)]
+            turned = [_shuffled(lanes, v, order) for v in state]
+            state = self.join(lanes, state, turned)
+        return [_shuffled(lanes, v, [0] * lanes.count) for v in state]
+
+
+def _shuffled(lanes: Lanes, v: ir.Value, order: Sequence[int]) -> ir.Value:
+    i32 = ir.IntType(32)
+    mask = ir.Constant(ir.VectorType(i32, lanes.count), [i32(k) for k in order])
+    return lanes.b.shuffle_vector(v, ir.Constant(v.type, ir.Undefined), mask)
+
+
+class _Linear(Fold):
+    """Base of sum, mean and prod: real parts (and imaginary ones) in double, or integers in their own 64 bits."""
+
+    @property
+    def wide(self) -> DType:
+        if self.dtype.is_complex:
+            return dtypes.complex128
+        return dtypes.float64 if self.dtype.is_floating else self.dtype
+
+    def parts(self, state: State) -> Value:
+        return Pair(*state) if len(state) == 2 else state[0]
+
+    def state(self, value: Value) -> State:
+        return list(value) if isinstance(value, Pair) else [value]
+
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        return converted(lanes, self.parts(state), self.wide, self.node.dtype)
+
+
+class Sum(_Linear):
+    def start(self, lanes: Lanes) -> State:
+        return self.state(lanes.number(0, self.wide))
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        return self.join(lanes, state, self.state(converted(lanes, value, self.dtype, self.wide)))
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        if self.dtype.is_bool:
+            return [lanes.b.or_(a[0], b[0])]
+        add = lanes.b.fadd if self.dtype.is_inexact else lanes.b.add
+        return [add(x, y) for x, y in zip(a, b, strict=True)]
+
+
+class Mean(Sum):
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        n = lanes.splat(lanes.b.sitofp(count, F64))
+        divided = [lanes.b.fdiv(v, n) for v in state]
+        return converted(lanes, self.parts(divided), self.wide, self.node.dtype)
+
+
+class Prod(_Linear):
+    def start(self, lanes: Lanes) -> State:
+        return self.state(lanes.number(1, self.wide))
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        return self.join(lanes, state, self.state(converted(lanes, value, self.dtype, self.wide)))
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        return self.state(multiply_values(lanes, self.parts(a), self.parts(b), self.dtype.is_floating))
+
+
+class Extreme(Fold):
+    largest = True
+
+    def start(self, lanes: Lanes) -> State:
+        return [worst(lanes, self.dtype, self.largest)]
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        return self.join(lanes, state, [value])
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        if self.dtype.is_bool:
+            return [(lanes.b.or_ if self.largest else lanes.b.and_)(a[0], b[0])]
+        return [extremum(lanes, a[0], b[0], self.dtype.kind, self.largest)]
+
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        return state[0]
+
+
+class Max(Extreme):
+    pass
+
+
+class Min(Extreme):
+    largest = False
+
+
+def worst(lanes: Lanes, dtype: DType, largest: bool) -> ir.Value:
+    """What every value beats or equals."""
+    if dtype.is_floating:
+        value: Any = float("-inf") if largest else float("inf")
+    else:
+        value = dtype.range[0 if largest else 1]
+    number = lanes.number(value, dtype)
+    assert not isinstance(number, Pair)
+    return number
+
+
+class AnyTrue(Fold):
+    def start(self, lanes: Lanes) -> State:
+        return [lanes.constant(0, I1)]
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        return self.join(lanes, state, [truth(lanes, value)])
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        return [lanes.b.or_(a[0], b[0])]
+
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        return state[0]
+
+
+class AllTrue(AnyTrue):
+    def start(self, lanes: Lanes) -> State:
+        return [lanes.constant(1, I1)]
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        return [lanes.b.and_(a[0], b[0])]
+
+
+class ArgMax(Fold):
+    """The value and its index; of equal values the smaller index, a NaN before everything."""
+
+    largest = True
+
+    def start(self, lanes: Lanes) -> State:
+        return [worst(lanes, self.dtype, self.largest), lanes.constant(0, I64)]
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        return self._chosen(lanes, state, [value, index], self._better(lanes, value, state[0]))
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        better, worse = self._better(lanes, b[0], a[0]), self._better(lanes, a[0], b[0])
+        level = lanes.b.not_(lanes.b.or_(better, worse))
+        earlier = lanes.b.icmp_signed("<", b[1], a[1])
+        return self._chosen(lanes, a, b, lanes.b.or_(better, lanes.b.and_(level, earlier)))
+
+    def _chosen(self, lanes: Lanes, old: State, new: State, take: ir.Value) -> State:
+        return [lanes.b.select(take, n, o) for n, o in zip(new, old, strict=True)]
+
+    def _better(self, lanes: Lanes, x: Value, y: Value) -> ir.Value:
+        b = lanes.b
+        if self.dtype.is_bool:
+            return b.and_(x, b.not_(y)) if self.largest else b.and_(y, b.not_(x))
+        beats = greater(lanes, x, y, self.dtype.kind) if self.largest else greater(lanes, y, x, self.dtype.kind)
+        if not self.dtype.is_floating:
+            return beats
+        nan = b.and_(b.fcmp_unordered("uno", x, x), b.fcmp_ordered("ord", y, y))
+        return b.or_(beats, nan)
+
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        return state[1]
+
+
+class ArgMin(ArgMax):
+    largest = False
+
+
+FOLDS: Final[dict[str, type[Fold]]] = {
+    "sum": Sum, "mean": Mean, "prod": Prod, "max": Max, "min": Min, "any": AnyTrue, "all": AllTrue,
+    "argmax": ArgMax, "argmin": ArgMin,
+}  # fmt: skip
+
+__all__ = ["FOLDS", "Fold", "State", "choose", "divide_values"]

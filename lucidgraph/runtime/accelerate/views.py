@@ -1,0 +1,120 @@
+"""A value as it lies in memory: a buffer, an offset, strides. Ops that only change strides cost nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...dtypes import DType
+from ...ir import Node
+from ...ir.types import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """``shape`` elements of ``dtype``, ``strides`` bytes apart, from byte ``offset`` of a buffer on."""
+
+    buffer: int
+    offset: int
+    shape: Shape
+    strides: tuple[int, ...]
+    dtype: DType
+
+    @staticmethod
+    def whole(buffer: int, shape: Shape, dtype: DType) -> View:
+        """A buffer's elements in row-major order."""
+        return View(buffer, 0, shape, row_major(shape, dtype.itemsize), dtype)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie in row-major order without gaps."""
+        natural = row_major(self.shape, self.dtype.itemsize)
+        return not self.size or all(s == t or n == 1 for n, s, t in zip(self.shape, self.strides, natural, strict=True))
+
+    def broadcast_to(self, shape: Shape) -> View:
+        added = len(shape) - len(self.shape)
+        own = zip(self.shape, self.strides, shape[added:], strict=True)
+        return replace(self, shape=shape, strides=(0,) * added + tuple(0 if m == 1 != n else s for m, s, n in own))
+
+    def reshaped(self, shape: Shape) -> View | None:
+        """The view of another shape over the same elements in the same order; None where strides cannot say it."""
+        if self.contiguous or not self.size:
+            return replace(self, shape=shape, strides=row_major(shape, self.dtype.itemsize))
+        old = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        strides: list[int] = []
+        k = 0
+        remaining = list(shape)
+        while remaining:
+            n = remaining.pop(0)
+            if n == 1:
+                strides.append(0)
+                continue
+            if k == len(old):
+                return None
+            group, grown = [n], n
+            last = k
+            have = old[k][0]
+            while grown != have:
+                if grown < have:
+                    if not remaining:
+                        return None
+                    group.append(remaining.pop(0))
+                    grown *= group[-1]
+                else:
+                    last += 1
+                    if last == len(old) or old[last - 1][1] != old[last][0] * old[last][1]:
+                        return None
+                    have *= old[last][0]
+            step = old[last][1]
+            inner: list[int] = []
+            for m in reversed(group):
+                inner.insert(0, step)
+                step *= m
+            strides.extend(inner)
+            k = last + 1
+        return replace(self, shape=shape, strides=tuple(strides))
+
+    def sliced(self, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> View:
+        shape = tuple(len(range(a, b, s)) for a, b, s in zip(start, stop, step, strict=True))
+        offset = self.offset + (sum(a * s for a, s in zip(start, self.strides, strict=True)) if prod(shape) else 0)
+        strides = tuple(s * t for s, t in zip(self.strides, step, strict=True))
+        return replace(self, offset=offset, shape=shape, strides=strides)
+
+    def permuted(self, axes: tuple[int, ...]) -> View:
+        return replace(self, shape=tuple(self.shape[k] for k in axes), strides=tuple(self.strides[k] for k in axes))
+
+
+def row_major(shape: Shape, itemsize: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = itemsize
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= n
+    return tuple(strides)
+
+
+def viewed(node: Node, x: View) -> View | None:
+    """The result of a view op over ``x``; None where the elements must be copied first."""
+    attrs = node.attrs
+    if node.name == "broadcast_to":
+        return x.broadcast_to(attrs["shape"])
+    if node.name == "permute_dims":
+        return x.permuted(attrs["axes"])
+    if node.name == "slice":
+        return x.sliced(attrs["start"], attrs["stop"], attrs["step"])
+    if node.name == "expand_dims":
+        sizes = iter(zip(x.shape, x.strides, strict=True))
+        both = [(1, 0) if k in attrs["axis"] else next(sizes) for k in range(len(node.shape))]
+        return replace(x, shape=node.shape, strides=tuple(s for _, s in both))
+    if node.name == "squeeze":
+        kept = [k for k in range(len(x.shape)) if k not in attrs["axis"]]
+        return replace(x, shape=node.shape, strides=tuple(x.strides[k] for k in kept))
+    return x.reshaped(node.shape)
