@@ -46,6 +46,9 @@ class _Recurrence(Fold):
         super().__init__(node)
         self.wide = _wide(node.name, node.dtype)
 
+    def neutral(self, lanes: Lanes) -> Value:
+        return lanes.number(1, self.dtype), lanes.number(0, self.dtype)
+
     def start(self, lanes: Lanes) -> State:
         return [*_parts(lanes.number(1, self.wide)), *_parts(lanes.number(0, self.wide))]
 
@@ -146,7 +149,8 @@ class _Rows(_Scan):
         return self.b.insert_element(ir.Constant(single.vector(one.type), ir.Undefined), one, zero)
 
     def carry(self, item: ir.Value) -> State:
-        return _parts(self.lanes.load_same(self.wide, self.at("carry", self.b.mul(item, I64(self.wide.itemsize)))))
+        place = self.at("carry", self.b.mul(item, I64(self.wide.itemsize)))
+        return self.fold.resume(self.lanes, self.lanes.load_same(self.wide, place))
 
     def vector(self, row: ir.Value, v: ir.Value, mask: ir.Value | None, before: list[ir.Value], nothing: State) -> None:
         """Scan the vector at ``v``, counted in the order of the scan."""
