@@ -135,7 +135,8 @@ class _Writer:
 
     def step(self) -> None:
         kinds = (self.unary, self.binary, self.binary, self.binary, self.view, self.view, self.reduction,
-                 self.reduction, self.normal, self.normal, self.cast, self.moved, self.indexed, self.product, self.choice)  # fmt: skip
+                 self.reduction, self.normal, self.normal, self.cast, self.moved, self.indexed, self.product,
+                 self.choice)  # fmt: skip
         self.any_of(kinds)()
 
     def unary(self) -> None:
