@@ -72,7 +72,7 @@ class _Instance:
         self.words[self.places] = addresses[self.buffers] + self.offsets
         self.stop[0] = 0
         try:
-            EXECUTOR.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
+            EXECUTOR.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data, plan.threads)
         finally:
             if self.arena is not None and plan.arena >= LARGE:
                 BLOCKS.give(self.arena)
@@ -94,7 +94,8 @@ Strides = tuple[tuple[int, tuple[int, ...]], ...]
 
 @final
 class AccelerateExecutable(Executable):
-    """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out."""
+    """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out, and
+    for each number of threads."""
 
     def __init__(self, graph: Graph, donated: frozenset[int] = frozenset()) -> None:
         self.graph = graph
@@ -102,7 +103,7 @@ class AccelerateExecutable(Executable):
         self.donated = donated
         self._lock = threading.Lock()
         self._plain = self._prepared(())
-        self._laid_out: Cache[Strides, _Prepared] = Cache(_LAYOUTS)
+        self._others: Cache[tuple[int, Strides], _Prepared] = Cache(_LAYOUTS)
 
     def _prepared(self, strides: Strides) -> _Prepared:
         return _Prepared(Planner(self.graph, EXECUTOR.threads, TABLE, dict(strides), self.donated).run())
@@ -127,9 +128,10 @@ class AccelerateExecutable(Executable):
         arrays = [_native(b, t) for b, t in zip(buffers, self.types, strict=True)]
         strides: Strides = tuple((k, a.strides) for k, a in enumerate(arrays) if not a.flags.c_contiguous)
         prepared = self._plain
-        if strides:
-            found = self._laid_out.get(strides)
-            prepared = found if found is not None else self._laid_out.put(strides, self._prepared(strides))
+        threads = EXECUTOR.threads
+        if strides or prepared.plan.threads != threads:
+            found = self._others.get((threads, strides))
+            prepared = found if found is not None else self._others.put((threads, strides), self._prepared(strides))
         reused = prepared.plan.reused
         results = [
             arrays[reused[k]] if k in reused and arrays[reused[k]].flags.writeable else empty(t.shape, t.dtype.numpy)

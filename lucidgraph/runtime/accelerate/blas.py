@@ -35,6 +35,7 @@ WORDS: Final = ("m", "n", "k", "turn_a", "turn_b", "lda", "ldb", "ldc", "pieces"
 ``step`` rows or columns; the bytes between rows of a, or columns of b, and between products of a batch; pointers."""
 
 _lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _codes: dict[DType, Code] = {}
 _library: Any = None
 

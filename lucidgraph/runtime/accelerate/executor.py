@@ -15,6 +15,9 @@ import ctypes
 import os
 import platform
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -28,6 +31,8 @@ SIGNAL_COST: Final = 1 << 27
 """The cost, in bytes moved, after which signals are looked for again."""
 RELEASE_COST: Final = 1 << 17
 """The cost from which the interpreter's lock is given up."""
+PARALLEL_COST: Final = 1 << 17
+"""The cost of a plan, in bytes moved, from which its large kernels are split."""
 SPINS: Final = 4000
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 
@@ -43,6 +48,8 @@ class _Module:
         m = self.module
         self.epoch = self._global("epoch", I32)
         self.done = self._global("done", I32)
+        self.busy = self._global("busy", I32)
+        self.ready = self._global("ready", I64, 1)
         self.job = {name: self._global(name, I64) for name in ("fn", "args", "items", "threads")}
         self.pause = ir.Function(m, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause")
         self.syscall = ir.Function(m, ir.FunctionType(I64, [I64, PTR, I64, I64, PTR, PTR, I64]), "syscall")
@@ -54,9 +61,9 @@ class _Module:
         self.signals = ir.Function(m, ir.FunctionType(I32, []), "PyErr_CheckSignals")
         self.futex_number = _FUTEX.get(platform.machine(), 202)
 
-    def _global(self, name: str, typ: ir.Type) -> ir.GlobalVariable:
+    def _global(self, name: str, typ: ir.Type, value: int = 0) -> ir.GlobalVariable:
         g = ir.GlobalVariable(self.module, typ, name)
-        g.initializer = ir.Constant(typ, 0)
+        g.initializer = ir.Constant(typ, value)
         g.align = 64
         return g
 
@@ -64,7 +71,9 @@ class _Module:
         worker = self.worker()
         self.start(worker)
         parallel = self.parallel()
-        self.run(parallel)
+        self.stop(parallel)
+        self.reset()
+        self.run(parallel, self.enter(), self.leave())
         return self.module
 
     def relax(self, b: ir.IRBuilder) -> None:
@@ -132,8 +141,8 @@ class _Module:
         b.call(_Pointer(b.inttoptr(address, PTR), _KERNEL), [args, begin, end, thread])
 
     def start(self, worker: ir.Function) -> None:
-        """``i32 start(i64 count)``: start threads 1 to count; 0, or the error of ``pthread_create``."""
-        fn = ir.Function(self.module, ir.FunctionType(I32, [I64]), "start")
+        """``i64 start(i64 count)``: start threads 1 to count; how many there are then, the calling one included."""
+        fn = ir.Function(self.module, ir.FunctionType(I64, [I64]), "start")
         b = ir.IRBuilder(fn.append_basic_block("entry"))
         thread, at = b.alloca(I64), b.alloca(I64)
         b.store(I64(1), at)
@@ -148,12 +157,31 @@ class _Module:
         null = ir.Constant(PTR, None)
         error = b.call(self.create, [thread, null, worker, b.inttoptr(packed, PTR)])
         with b.if_then(b.icmp_signed("!=", error, I32(0))):
-            b.ret(error)
+            b.store(k, self.ready)
+            b.ret(k)
         b.call(self.detach, [b.load(thread, typ=I64)])
         b.store(b.add(k, I64(1)), at)
         b.branch(head)
         b.position_at_end(after)
-        b.ret(I32(0))
+        count = b.load(at, typ=I64)
+        b.store(count, self.ready)
+        b.ret(count)
+
+    def stop(self, parallel: ir.Function) -> None:
+        """``void stop()``: end all threads but the calling one."""
+        fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), []), "stop")
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        b.call(parallel, [I64(0), I64(0), I64(0), b.load(self.ready, typ=I64)])
+        b.store(I64(1), self.ready)
+        b.ret_void()
+
+    def reset(self) -> None:
+        """``void reset()``: in a forked child, whose threads are not there."""
+        fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), []), "reset")
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        b.store(I64(1), self.ready)
+        b.store_atomic(I32(0), self.busy, "release", 4)
+        b.ret_void()
 
     def parallel(self) -> ir.Function:
         """``void parallel(i64 fn, i64 args, i64 items, i64 threads)``: all threads do their part, this one included."""
@@ -188,12 +216,35 @@ class _Module:
         b.ret_void()
         return fn
 
-    def run(self, parallel: ir.Function) -> None:
-        """``i32 run(i64 *commands, i64 count, i64 threads, i64 cost, i64 *stop)``: 0, or -1 after a signal; a kernel
-        that writes a number other than 0 to ``stop`` ends the run."""
-        fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, I64, I64, I64, PTR]), "run")
-        commands, count, threads, cost, stop = fn.args
+    def enter(self) -> ir.Function:
+        """``i32 enter()``: take the threads for oneself; 0 where another run has them."""
+        fn = ir.Function(self.module, ir.FunctionType(I32, []), "enter")
         b = ir.IRBuilder(fn.append_basic_block("entry"))
+        b.ret(b.xor(b.atomic_rmw("xchg", self.busy, I32(1), "acquire"), I32(1)))
+        return fn
+
+    def leave(self) -> ir.Function:
+        """``void leave()``: give the threads up."""
+        fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), []), "leave")
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        b.store_atomic(I32(0), self.busy, "release", 4)
+        b.ret_void()
+        return fn
+
+    def run(self, parallel: ir.Function, enter: ir.Function, leave: ir.Function) -> None:
+        """``i32 run(i64 *commands, i64 count, i64 most, i64 cost, i64 *stop)``: 0, or -1 after a signal; a kernel that
+        writes a number other than 0 to ``stop`` ends the run. It has all threads or, where they are more than ``most``
+        or another run has them, one."""
+        fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, I64, I64, I64, PTR]), "run")
+        commands, count, most, cost, stop = fn.args
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        taken = b.alloca(I32)
+        b.store(I32(0), taken)
+        with b.if_then(b.and_(b.icmp_signed(">", most, I64(1)), b.icmp_signed(">=", cost, I64(PARALLEL_COST)))):
+            b.store(b.call(enter, []), taken)
+        parted = b.icmp_signed("!=", b.load(taken, typ=I32), I32(0))
+        ready = b.load(self.ready, typ=I64)
+        threads = b.select(b.and_(parted, b.icmp_signed("<=", ready, most)), ready, I64(1))
         at, spent, saved = b.alloca(I64), b.alloca(I64), b.alloca(PTR)
         b.store(I64(0), at)
         b.store(I64(0), spent)
@@ -231,10 +282,14 @@ class _Module:
             b.store(b.call(self.save, []), saved)
         b.branch(head)
         b.position_at_end(after)
+        with b.if_then(parted):
+            b.call(leave, [])
         with b.if_then(release):
             b.call(self.restore, [b.load(saved, typ=PTR)])
         b.ret(I32(0))
         b.position_at_end(interrupted)
+        with b.if_then(parted):
+            b.call(leave, [])
         b.ret(I32(-1))
 
 
@@ -262,63 +317,77 @@ class Executor:
         self._lock = threading.Lock()
         self._code: Code | None = None
         self._started = 1
+        self._closed = False
         self.threads = _default_threads()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._code = None
         self._started = 1
+        if self._code is not None:
+            self._reset()
 
     def _load(self) -> None:
         for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals"):
             llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-        self._code = compile_module(_Module(HOST).write(), HOST)
+        code = compile_module(_Module(HOST).write(), HOST)
         integer, pointer = ctypes.c_int64, ctypes.c_void_p
         self._run: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, integer, integer, integer, pointer)(
-            self._code.address("run")
+            code.address("run")
         )
-        self._start: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, integer)(self._code.address("start"))
-        self._parallel: Any = ctypes.CFUNCTYPE(None, integer, integer, integer, integer)(self._code.address("parallel"))
+        self._start: Any = ctypes.PYFUNCTYPE(integer, integer)(code.address("start"))
+        self._end: Any = ctypes.CFUNCTYPE(None)(code.address("stop"))
+        self._reset: Any = ctypes.PYFUNCTYPE(None)(code.address("reset"))
+        self._enter: Any = ctypes.PYFUNCTYPE(ctypes.c_int32)(code.address("enter"))
+        self._leave: Any = ctypes.PYFUNCTYPE(None)(code.address("leave"))
+        self._code = code
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no run has the threads."""
+        with self._lock:
+            if self._code is None:
+                self._load()
+            while not self._enter():
+                time.sleep(1e-4)
+            try:
+                yield
+            finally:
+                self._leave()
 
     def set_threads(self, count: int) -> None:
         """Use ``count`` threads from the next call on."""
-        with self._lock:
+        with self._alone():
             self._stop()
             self.threads = count
 
     def _stop(self) -> None:
-        if self._code is not None and self._started > 1:
-            self._parallel(0, 0, 0, self._started)
+        if self._started > 1:
+            self._end()
             self._started = 1
 
-    def run(self, commands: int, count: int, cost: int, stop: int) -> None:
-        """Run a table of commands. While another Python thread runs one in parallel, this one runs alone."""
-        if self._code is None:
-            with self._lock:
-                if self._code is None:
-                    self._load()
-        if self.threads > 1 and cost >= PARALLEL_COST and self._lock.acquire(blocking=False):
-            try:
-                if self._started != self.threads:
-                    error = self._start(self.threads - 1)
-                    if error:
-                        raise MemoryError(f"threads cannot be started: {os.strerror(error)}")
-                    self._started = self.threads
-                self._run(commands, count, self.threads, cost, stop)
-            finally:
-                self._lock.release()
-        else:
-            self._run(commands, count, 1, cost, stop)
+    def run(self, commands: int, count: int, cost: int, stop: int, most: int) -> None:
+        """Run a table of commands on all threads, or alone: where ``most`` is less, or another run has them."""
+        if self._code is None or (self._started != self.threads and cost >= PARALLEL_COST):
+            self._make_ready()
+        self._run(commands, count, most, cost, stop)
+
+    def _make_ready(self) -> None:
+        with self._alone():
+            if self._started == self.threads or self._closed:
+                return
+            self._started = self._start(self.threads - 1)
+            if self._started != self.threads:
+                self._stop()
+                raise MemoryError(f"{self.threads} threads cannot be started")
 
     def close(self) -> None:
-        """End the threads: at the interpreter's end, before its memory goes."""
-        with self._lock:
-            self._stop()
+        """End the threads: at the interpreter's end, before its memory goes. What still runs then runs alone."""
+        if self._code is not None:
+            with self._alone():
+                self._closed = True
+                self._stop()
 
-
-PARALLEL_COST: Final = 1 << 17
-"""The cost of a plan, in bytes moved, from which its large kernels are split."""
 
 EXECUTOR: Final = Executor()
 atexit.register(EXECUTOR.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -12,6 +13,8 @@ from llvmlite import ir
 from .vecmath import Target as MathTarget
 
 _lock = threading.Lock()
+# No fork in the middle of a compilation: the child could never compile again.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @dataclass(frozen=True, slots=True)

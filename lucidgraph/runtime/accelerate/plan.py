@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ STOP: Final = -1
 
 _kernels: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def shared_code(key: str, build: Callable[[], Any]) -> Code:
@@ -96,6 +98,8 @@ class Plan:
     """Outputs that lie in a donated input, by their numbers."""
     arena: int = 0
     scratch: int = 0
+    threads: int = 1
+    """At most so many may run it: each has its part of the scratch memory."""
 
     @property
     def cost(self) -> int:
@@ -120,7 +124,7 @@ class Planner:
         self.table = table
         self.strides = strides
         self.donated = donated
-        self.plan = Plan()
+        self.plan = Plan(threads=threads)
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
         self.replaced: set[int] = set()
