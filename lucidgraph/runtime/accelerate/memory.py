@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from math import prod
 from typing import Any, Final, final
 
 import numpy as np
@@ -24,7 +25,7 @@ _CACHE_BYTES: Final = 1 << 30
 class Block:
     """Zeroed memory of one mapping, aligned to a huge page where it is large."""
 
-    __slots__ = ("address", "array", "size")
+    __slots__ = ("address", "mapping", "size", "start")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -35,22 +36,20 @@ class Block:
         advice = getattr(mmap, "MADV_HUGEPAGE", None)
         if advice is not None and size >= _HUGE_PAGE:
             mapping.madvise(advice)
-        whole = np.frombuffer(mapping, np.uint8)
-        start = -whole.ctypes.data % (_HUGE_PAGE if size >= _HUGE_PAGE else ALIGNMENT)
-        self.array = whole[start : start + size]
-        self.address: int = self.array.ctypes.data
+        whole: int = np.frombuffer(mapping, np.uint8).ctypes.data
+        self.start = -whole % (_HUGE_PAGE if size >= _HUGE_PAGE else ALIGNMENT)
+        self.address = whole + self.start
+        self.mapping = mapping
 
 
 class _Lease(np.ndarray[Any, Any]):
-    """The bytes of a block in use: the base of the array over them. When the last array over it dies, the block goes
-    back; NumPy gives a view of a lease the block as its base, so it holds the lease itself."""
+    """The bytes of a block in use; when the last array over them dies, the block goes back.
+
+    NumPy takes as a view's base the first in a chain of arrays of one type: a lease is over the mapping itself, not
+    over an array, so that it is the base of every array over it.
+    """
 
     _block: Block | None = None
-    _viewed: Any = None
-
-    def __array_finalize__(self, source: Any) -> None:
-        if isinstance(source, _Lease):
-            self._viewed = source
 
     def __del__(self) -> None:
         block, self._block = self._block, None
@@ -124,10 +123,10 @@ BLOCKS: Final = _Blocks()
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An uninitialised array that owns its memory."""
-    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    nbytes = dtype.itemsize * prod(shape)
     if nbytes < LARGE:
         return np.empty(shape, dtype)
     block = BLOCKS.take(nbytes)
-    lease = block.array.view(_Lease)
+    lease = _Lease((block.size,), np.uint8, block.mapping, block.start)
     lease._block = block
     return np.ndarray(shape, dtype, lease)
