@@ -1,4 +1,4 @@
-"""Memory: nothing outside is touched, results own theirs, what is dropped comes back, and calls leave nothing behind."""
+"""Memory: nothing outside is touched, results own theirs, what is dropped comes back, calls leave nothing behind."""
 
 import gc
 import resource

@@ -236,6 +236,8 @@ class _Module:
         writes a number other than 0 to ``stop`` ends the run. It has all threads or, where they are more than ``most``
         or another run has them, one."""
         fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, I64, I64, I64, PTR]), "run")
+        # The interpreter ends daemon threads where they ask for its lock back: by unwinding their stacks.
+        fn.attributes.add("uwtable")
         commands, count, most, cost, stop = fn.args
         b = ir.IRBuilder(fn.append_basic_block("entry"))
         taken = b.alloca(I32)
