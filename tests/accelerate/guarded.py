@@ -151,13 +151,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "bool": (_long, _casts),
     "complex64": (_moved, _views),
 }
-SHAPES = ((1, 1), (1, 7), (3, 5), (17, 1), (15, 33), (7, 129), (1, 4097), (4099, 1), (131, 517))
+SHAPES = ((1, 1), (3, 5), (17, 1), (15, 33), (7, 129), (1, 4097), (4099, 1), (131, 517))
 
 
 def programs() -> Iterator[tuple[str, Callable[..., Any], list[np.ndarray], bool]]:
     rng = np.random.default_rng(0)
     for dtype, functions in FUNCTIONS.items():
-        for shape in SHAPES if dtype == "float32" else SHAPES[1:6]:
+        for shape in SHAPES if dtype == "float32" else SHAPES[1:5:2]:
             x = rng.integers(0 if dtype == "bool" else -4, 5, shape).astype(dtype)
             for fn in functions:
                 if fn is not _product or max(shape) < 200:
@@ -166,7 +166,7 @@ def programs() -> Iterator[tuple[str, Callable[..., Any], list[np.ndarray], bool
     big = rng.integers(-3, 4, (1, 262_147)).astype(np.float32)
     yield "long", _long, [big], True
     yield "long rows", _rows, [big], False
-    for seed in range(20):
+    for seed in range(8):
         made = generate(seed, 20)
         yield f"generated {seed}", made.fn, list(made.args), True
 
