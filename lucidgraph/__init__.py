@@ -25,6 +25,7 @@ from .lang import index as _index
 from .lang import linalg, methods as _methods, nn, protocols as _protocols
 from .lang import math as _math
 from .lang import reduce as _reduce
+from .lang import scan as _scan
 from .lang import shape as _shape
 from .lang import update as _update
 from .lang.activation import sigmoid
@@ -38,6 +39,7 @@ from .lang.linalg import dot, einsum, inner, matmul, outer, tensordot, vdot, vec
 from .lang.math import *  # noqa: F403
 from .lang.nn import log_softmax, logsumexp, softmax
 from .lang.reduce import *  # noqa: F403
+from .lang.scan import *  # noqa: F403
 from .lang.shape import *  # noqa: F403
 from .lang.tensor import Tensor, asarray
 from .lang.update import *  # noqa: F403
@@ -57,7 +59,7 @@ __all__ = [
     "set_threads", "sigmoid", "softmax", "tensordot", "trace", "uint8", "uint16", "uint32", "uint64", "value_and_grad",
     "vdot", "vecdot", "vjp",
     *_arithmetic.__all__, *_bitwise.__all__, *_compare.__all__, *_core.__all__, *_creation.__all__, *_index.__all__,
-    *_math.__all__, *_reduce.__all__, *_shape.__all__, *_update.__all__,
+    *_math.__all__, *_reduce.__all__, *_scan.__all__, *_shape.__all__, *_update.__all__,
 ]  # fmt: skip
 
 _methods.attach()

@@ -42,6 +42,7 @@ class Config:
     cache_entries: int
     deferred_limit: int
     rules: str
+    veclib: bool
 
 
 config = Config(
@@ -50,4 +51,5 @@ config = Config(
     cache_entries=_number("LUCIDGRAPH_CACHE_ENTRIES", 256),
     deferred_limit=_number("LUCIDGRAPH_DEFERRED_LIMIT", 1000),
     rules=_one_of("LUCIDGRAPH_RULES", "exact", ("exact", "rounding", "domain")),
+    veclib=_flag("LUCIDGRAPH_VECLIB", default=False),
 )

@@ -427,6 +427,36 @@ def _cross_entropies() -> list[Sample]:
     return [Sample((x, t), {"axis": 1, "label_smoothing": s}) for t in (classes, soft) for s in (0.0, 0.1)]
 
 
+def _scans(names: Iterable[str], special: bool, low: float = -4.0, high: float = 4.0, **attrs: Any) -> list[Sample]:
+    """Every axis, both ways; rows longer than a vector, shorter, several; nothing at all."""
+    first, *rest = names
+    ways = [{"reverse": r, **attrs} for r in (False, True)]
+    if attrs:
+        ways += [{**way, "inclusive": False} for way in ways]
+    shapes = (((50,), 0), ((1,), 0), ((3, 37), 1), ((3, 5), 0), ((2, 6, 40), 1), ((0,), 0), ((0, 3), 0), ((3, 0), 1))
+    found = []
+    for way in ways:
+        found += [Sample((array(first, s, low, high, special=special),), {"axis": k, **way}) for s, k in shapes]
+        for name in rest:
+            found += [Sample((array(name, (4, 5), low, high, special=special),), {"axis": k, **way}) for k in (0, 1)]
+    return found
+
+
+def _recurrences() -> list[Sample]:
+    found = []
+    for reverse in (False, True):
+        for name, shape, axis in (
+            ("float32", (3, 21), 1), ("float32", (21, 3), 0), ("float32", (2, 0), 1), ("float32", (1,), 0),
+            *((name, (4, 5), 1) for name in (*ANALYTIC, "complex64")),
+        ):  # fmt: skip
+            pair = array(name, shape, -1, 1, special=False), array(name, shape, seed=1, special=False)
+            found.append(Sample(pair, {"axis": axis, "reverse": reverse}))
+    # What is 0 stays 0.
+    a = np.array([1, np.inf, np.nan, 2, 0.5, 0, np.inf, np.nan, 3, 2], np.float32)
+    b = np.array([0, 0, 3, 0, -6, 0, 0, 4, 1, 0], np.float32)
+    return [*found, Sample((a, b), {"axis": 0, "reverse": False})]
+
+
 def _small(names: Iterable[str], *attrs: dict[str, Any]) -> list[Sample]:
     return [s for a in attrs or ({},) for s in _unary(names, **a)]
 
@@ -529,6 +559,21 @@ SAMPLES: dict[str, list[Sample]] = {
     "scatter_add_along_axis": _takes_along(updates=True),
     "slice_update": _slice_updates(),
     "arange": _aranges(),
+    # scan
+    "cumsum": [
+        *_scans((*REAL, "int64", "uint64", *COMPLEX), False, inclusive=True, dtype=None),
+        *(s for d in ("int8", "bool") for s in _scans((d,), False, inclusive=True, dtype=dtypes.from_name(d))),
+    ],
+    "cumprod": [
+        *_scans((*REAL, "int64", *COMPLEX), False, 0.5, 2.0, inclusive=True, dtype=None),
+        *_scans(("bool",), False, inclusive=True, dtype=dtypes.bool_),
+    ],
+    **{name: _scans(REAL_INT_BOOL, True) for name in ("cummax", "cummin")},
+    "recurrence": _recurrences(),
+    "logcumsumexp": [
+        *_scans(REAL, False),
+        Sample((np.array([-np.inf, -np.inf, 0, 1e4, np.inf, 5], np.float32),), {"axis": 0, "reverse": False}),
+    ],
     # linalg, nn
     "matmul": _matmuls(),
     "einsum": _einsums(),

@@ -15,9 +15,10 @@ from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
-from .executor import COMMAND_WORDS, EXECUTOR
+from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
+from .system import SYSTEM, System
 from .tables import TABLE
 
 
@@ -25,8 +26,9 @@ from .tables import TABLE
 class _Instance:
     """The memory of one run of a plan at a time: the command table, the arguments, the temporaries."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, executor: Executor) -> None:
         self.plan = plan
+        self.executor = executor
         words: list[int] = []
         starts = []
         places, buffers, offsets = [], [], []
@@ -72,7 +74,7 @@ class _Instance:
         self.words[self.places] = addresses[self.buffers] + self.offsets
         self.stop[0] = 0
         try:
-            EXECUTOR.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
+            self.executor.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
         finally:
             if self.arena is not None and plan.arena >= LARGE:
                 BLOCKS.give(self.arena)
@@ -96,16 +98,25 @@ Strides = tuple[tuple[int, tuple[int, ...]], ...]
 class AccelerateExecutable(Executable):
     """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out."""
 
-    def __init__(self, graph: Graph, donated: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        donated: frozenset[int] = frozenset(),
+        executor: Executor = EXECUTOR,
+        system: System = SYSTEM,
+    ) -> None:
         self.graph = graph
+        self.executor = executor
         self.types = [n.type for n in graph.inputs]
+        self.system = system
         self.donated = donated
         self._lock = threading.Lock()
         self._plain = self._prepared(())
         self._laid_out: Cache[Strides, _Prepared] = Cache(_LAYOUTS)
 
     def _prepared(self, strides: Strides) -> _Prepared:
-        return _Prepared(Planner(self.graph, EXECUTOR.threads, TABLE, dict(strides), self.donated).run())
+        threads = self.executor.threads
+        return _Prepared(Planner(self.graph, threads, TABLE, dict(strides), self.donated, self.system).run())
 
     @property
     def plan(self) -> Plan:
@@ -114,7 +125,8 @@ class AccelerateExecutable(Executable):
     @property
     def source(self) -> str:  # type: ignore[override]
         """The commands in order, and where their results lie."""
-        lines = [f"arena {self.plan.arena:,} bytes, {len(self.plan.commands)} commands on {EXECUTOR.threads} threads"]
+        plan, threads = self.plan, self.executor.threads
+        lines = [f"arena {plan.arena:,} bytes, {len(plan.commands)} commands on {threads} threads"]
         for k, c in enumerate(self.plan.commands):
             where = [
                 f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP
@@ -138,7 +150,7 @@ class AccelerateExecutable(Executable):
         with self._lock:
             instance = prepared.free.pop() if prepared.free else None
         if instance is None:
-            instance = _Instance(prepared.plan)
+            instance = _Instance(prepared.plan, self.executor)
         try:
             instance.run(arrays, results)
             number, index = (int(word) for word in instance.stop)
@@ -169,31 +181,33 @@ def _native(buffer: Any, t: TensorType) -> np.ndarray[Any, Any]:
 
 @final
 class AccelerateBackend(IBackend):
-    """Runs graphs on the CPU through generated kernels."""
+    """Runs graphs on the CPU through generated kernels: on this machine and system, unless others are given."""
 
     name = "accelerate"
     dtypes = frozenset(ALL)
     fuses = True
 
-    def __init__(self) -> None:
+    def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
+        self._executor = executor
+        self._system = system
         self._single: Cache[Any, AccelerateExecutable] = Cache(1024)
 
     def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
-        return AccelerateExecutable(graph, donated)
+        return AccelerateExecutable(graph, donated, self._executor, self._system)
 
     def planned_bytes(self, graph: Graph) -> int | None:
-        plan = Planner(graph, EXECUTOR.threads, TABLE).run()
+        plan = Planner(graph, self._executor.threads, TABLE, system=self._system).run()
         return plan.arena + sum(t.nbytes for t in plan.outputs)
 
     def set_threads(self, count: int) -> None:
-        EXECUTOR.set_threads(count)
+        self._executor.set_threads(count)
 
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
         single = self._alone(node)
         key = single.digest
         found = None if single.captured else self._single.get(key)
         if found is None:
-            found = AccelerateExecutable(single)
+            found = AccelerateExecutable(single, executor=self._executor, system=self._system)
             if not single.captured:
                 self._single.put(key, found)
         results = found(buffers)

@@ -72,7 +72,9 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
     words = [values.get(name, 0) for name in blas.WORDS]
     pointers = [(blas.WORDS.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
     cost = a.nbytes + b.nbytes + out.nbytes + count * m * n * k // 2
-    planner.command("product", blas.product_code(out.dtype), words, pointers, count * pieces, cost, 1, node=node)
+    library = planner.system.blas()
+    code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
+    planner.command("product", code, words, pointers, count * pieces, cost, 1, node=node)
 
 
 def _readable(planner: Planner, x: View) -> tuple[View, tuple[int, int]]:

@@ -72,6 +72,43 @@ def _block_sum(x: mx.array, axis: int) -> mx.array:
     return mx.sum(x, axis=axis)
 
 
+def cumsum(x: mx.array, axis: int, reverse: bool, inclusive: bool) -> mx.array:
+    """Sums up to each element, in blocks of blocks.
+
+    MLX adds one after another on the CPU, and so would lose digits as in :func:`sum`. Cost: a sum of each block, and an
+    addition over all elements. Nothing on a GPU, where MLX scans in trees.
+    """
+    n = x.shape[axis]
+    if adds_in_trees() or n <= LONG or not mx.issubdtype(x.dtype, mx.inexact):
+        return mx.cumsum(x, axis=axis, reverse=reverse, inclusive=inclusive)
+    blocks = -(-n // LONG)
+    width = [(0, blocks * LONG - n if k == axis else 0) for k in range(x.ndim)]
+    cut = mx.unflatten(mx.pad(x, width), axis, (blocks, LONG))
+    within = mx.cumsum(cut, axis=axis + 1, reverse=reverse, inclusive=inclusive)
+    before = cumsum(mx.sum(cut, axis=axis + 1), axis, reverse, False)
+    total = mx.flatten(within + mx.expand_dims(before, axis + 1), axis, axis + 1)
+    return total[(*(slice(None),) * axis, slice(0, n))]
+
+
+def recurrence(a: mx.array, b: mx.array, axis: int, reverse: bool) -> mx.array:
+    """y_i = b_i + a_i y_{i-1}, which MLX lacks: windows of doubled length, log n rounds over all elements."""
+
+    def part(v: mx.array, start: int | None, stop: int | None, step: int = 1) -> mx.array:
+        return v[(*(slice(None),) * axis, slice(start, stop, step))]
+
+    if reverse:
+        a, b = part(a, None, None, -1), part(b, None, None, -1)
+    length = 1
+    while length < b.shape[axis]:
+        factor = part(a, length, None)
+        # What is 0 stays 0, whatever it is multiplied by.
+        scale, known = (mx.where(v == 0, 0, v * factor) for v in (part(a, None, -length), part(b, None, -length)))
+        b = mx.concatenate([part(b, None, length), part(b, length, None) + known], axis=axis)
+        a = mx.concatenate([part(a, None, length), scale], axis=axis)
+        length *= 2
+    return part(b, None, None, -1) if reverse else b
+
+
 # -- arithmetic
 
 
