@@ -19,10 +19,12 @@ from .losses import __all__ as _losses
 from .math import rsqrt
 from .shape import broadcast_to, reshape
 from .tensor import Tensor, apply, asarray
+from .window import *  # noqa: F403
+from .window import __all__ as _windows
 
 __all__ = [
     "batch_norm", "embedding", "group_norm", "instance_norm", "layer_norm", "linear", "log_softmax", "logsumexp",
-    "losses", "rms_norm", "softmax", *_activations, *_losses,
+    "losses", "rms_norm", "softmax", *_activations, *_losses, *_windows,
 ]  # fmt: skip
 
 

@@ -6,13 +6,15 @@ from typing import Final
 
 from ...errors import UnsupportedError
 from ...ir import Node
-from . import activation, arithmetic, bitwise, compare, core, creation, index, linalg, math, nn, reduce, scan, shape
+from . import (
+    activation, arithmetic, bitwise, compare, core, creation, index, linalg, math, nn, reduce, scan, shape, window,
+)  # fmt: skip
 from .writing import Entry, Table, Unsupported
 
 __all__ = ["CHAPTERS", "TABLE", "TAKES", "entry"]
 
 CHAPTERS: Final = (
-    core, arithmetic, compare, bitwise, math, activation, reduce, shape, index, creation, linalg, nn, scan
+    core, arithmetic, compare, bitwise, math, activation, reduce, shape, index, creation, linalg, nn, scan, window,
 )  # fmt: skip
 
 TABLE: Final[Table] = {name: how for chapter in CHAPTERS for name, how in chapter.TABLE.items()}
