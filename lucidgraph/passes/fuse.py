@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..ir import Graph, Node, Origin
 from ..ir.ops.core import Constant, Input, Kernel, Result
+from ..ir.ops.shape import BroadcastBackward
 from ..ir.types import Shape
 
 MAX_MEMBERS = 96
@@ -122,6 +123,8 @@ class _Fusion:
     def is_row_view(self, operand: Node, base: Node, group: _Group, row: bool) -> bool:
         """Whether a chain of views over a row value only adds, drops or repeats the reduced axes."""
         while operand is not base:
+            if not operand.op.keeps_order and operand.op is not BroadcastBackward:
+                return False
             spread = operand.shape == group.full and operand.operands[0].shape == _kept(group)
             if operand.shape not in group.rows and not (spread and not row):
                 return False
