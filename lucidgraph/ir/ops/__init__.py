@@ -2,10 +2,24 @@
 
 from ..op import REGISTRY, get, register
 from . import (
-    activation, arithmetic, bitwise, compare, core, creation, index, linalg, math, nn, reduce, scan, shape, window,
+    activation,
+    arithmetic,
+    attention,
+    bitwise,
+    compare,
+    core,
+    creation,
+    index,
+    linalg,
+    math,
+    nn,
+    reduce,
+    scan,
+    shape,
+    window,
 )  # fmt: skip
 
 __all__ = [
-    "REGISTRY", "activation", "arithmetic", "bitwise", "compare", "core", "creation", "get", "index", "linalg", "math",
-    "nn", "reduce", "register", "scan", "shape", "window",
+    "REGISTRY", "activation", "arithmetic", "attention", "bitwise", "compare", "core", "creation", "get", "index",
+    "linalg", "math", "nn", "reduce", "register", "scan", "shape", "window",
 ]  # fmt: skip

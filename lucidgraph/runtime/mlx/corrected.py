@@ -176,6 +176,23 @@ def _conv_by_product(
     return y.reshape(x.shape[0], *count, groups * outputs)
 
 
+# -- attention
+
+
+def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | str | None) -> mx.array:
+    """MLX's attention, with 0 for a query that may see nothing, where MLX takes the mean of everything; in float32 on
+    the CPU, where MLX rounds half-precision scores. Cost: a reduction of the mask and a select."""
+    dtype = q.dtype
+    if not adds_in_trees():
+        q, k, v = (x.astype(mx.float32) for x in (q, k, v))
+    if not isinstance(mask, mx.array):
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask).astype(dtype)
+    seen = mask if mask.dtype == mx.bool_ else mask > -math.inf
+    mask = mask if mask.dtype == mx.bool_ else mask.astype(q.dtype)
+    y = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask).astype(dtype)
+    return mx.where(mx.any(mx.atleast_1d(seen), axis=-1, keepdims=True), y, 0)
+
+
 # -- arithmetic
 
 
