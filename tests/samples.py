@@ -463,7 +463,8 @@ def _windows() -> list[Sample]:
         ((0, 4, 2), 1, (4,), (1,), (1,)), ((3, 1), 1, (1,), (1,), (1,)), ((2, 3), 1, (), (), ()),
     )  # fmt: skip
     found = []
-    for name, (shape, axis, kernel, stride, dilation) in [*(("float32", c) for c in cases), *((n, cases[0]) for n in ALL)]:
+    named = [*(("float32", c) for c in cases), *((n, cases[0]) for n in ALL)]
+    for name, (shape, axis, kernel, stride, dilation) in named:
         attrs = {"axis": axis, "kernel": kernel, "stride": stride, "dilation": dilation}
         found.append(Sample((array(name, shape),), attrs))
     return found
@@ -471,11 +472,13 @@ def _windows() -> list[Sample]:
 
 def _overlaps() -> list[Sample]:
     cases = (
-        ((3, 3), 0, (8,), (2,), (1,)), ((2, 4, 2, 3), 1, (7,), (1,), (3,)), ((2, 2, 2, 2, 2, 3), 1, (5, 4), (3, 2), (1, 1)),
+        ((3, 3), 0, (8,), (2,), (1,)), ((2, 4, 2, 3), 1, (7,), (1,), (3,)),
+        ((2, 2, 2, 2, 2, 3), 1, (5, 4), (3, 2), (1, 1)),
         ((0, 1, 4, 2), 1, (4,), (1,), (1,)), ((3, 1, 1), 1, (1,), (1,), (1,)), ((2, 3, 2, 2), 1, (7,), (2,), (2,)),
     )  # fmt: skip
     found = []
-    for name, (shape, axis, size, stride, dilation) in [*(("float32", c) for c in cases), *((n, cases[0]) for n in NUMBER)]:
+    named = [*(("float32", c) for c in cases), *((n, cases[0]) for n in NUMBER)]
+    for name, (shape, axis, size, stride, dilation) in named:
         attrs = {"axis": axis, "size": size, "stride": stride, "dilation": dilation}
         found.append(Sample((array(name, shape, special=False),), attrs))
     return found
@@ -508,18 +511,19 @@ def _convs() -> list[Sample]:
 def _attentions() -> list[Sample]:
     found = []
     for name in REAL:
-        q, k, v = (array(name, s, seed=n, special=False) for n, s in enumerate(((2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 2))))
+        shapes = (2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 2)
+        q, k, v = (array(name, s, seed=n, special=False) for n, s in enumerate(shapes))
         seen = np.random.default_rng(4).random((2, 1, 3, 6)) < 0.6
         seen[0, 0, 1] = False
         bias = array(name, (4, 1, 6), special=False)
-        for mask in ((), (seen,), (bias,)):
-            found.append(Sample((q, k, v, *mask), {"scale": 0.4, "causal": False}))
+        found += [Sample((q, k, v, *mask), {"scale": 0.4, "causal": False}) for mask in ((), (seen,), (bias,))]
         found.append(Sample((q, k, v), {"scale": 0.4, "causal": True}))
         # More queries than keys: the first see nothing.
         found.append(Sample((k, q[:, :2], q[:, :2, :, :1]), {"scale": 0.4, "causal": True}))
     nothing = np.zeros((1, 2, 0, 3), np.float32)
     some = array("float32", (1, 2, 4, 3), special=False)
-    return [*found, *(Sample((q, k, k), {"scale": 1.0, "causal": False}) for q, k in ((nothing, some), (some, nothing)))]
+    pairs = (nothing, some), (some, nothing)
+    return [*found, *(Sample((q, k, k), {"scale": 1.0, "causal": False}) for q, k in pairs)]
 
 
 def _small(names: Iterable[str], *attrs: dict[str, Any]) -> list[Sample]:

@@ -28,9 +28,9 @@ class AttentionBackward(Composite):
     """y = P v with P = softmax(scale q kᵀ + mask)      ∂L/∂v = Pᵀ g, ∂L/∂q = scale D k, ∂L/∂k = scale Dᵀ q,
     ∂L/∂mask = D, with D = P ∘ (A - Σ A ∘ P) over the keys and A = g vᵀ
 
-    q is (batch, heads, queries, n), k and v are (batch, heads of keys, keys, n): each of their heads serves equally many
-    neighbouring heads of q. The mask broadcasts to (batch, heads, queries, keys); a boolean one says what may be seen,
-    another is added. ``causal``: query i sees the keys up to i + keys - queries. Who may see nothing gets 0.
+    q is (batch, heads, queries, n), k and v are (batch, heads of keys, keys, n): each of their heads serves equally
+    many neighbouring heads of q. The mask broadcasts to (batch, heads, queries, keys); a boolean one says what may be
+    seen, another is added. ``causal``: query i sees the keys up to i + keys - queries. Who may see nothing gets 0.
 
     Under autocast the operands go to its dtype. Scores, softmax and sums of half precision are float32; the result is
     rounded once.

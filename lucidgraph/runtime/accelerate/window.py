@@ -219,7 +219,6 @@ def _copied(planner: Planner, y: View, shape: Shape, order: Sizes, out: View) ->
 def _by_loops(planner: Planner, windows: View, w: View, out: View) -> None:
     """Few channels a group: products and sums in one fused loop over (n, *o, groups, f, *k, c)."""
     rank = len(out.shape) - 3
-    *_, groups, outputs = out.shape
     kernel, inputs = w.shape[2:-1], w.shape[-1]
     full = (*out.shape, *kernel, inputs)
     axes = len(windows.shape)
@@ -267,8 +266,7 @@ def _transposed(planner: Planner, node: Node, x: View, w: View) -> View:
         _zero(planner, total)
     _add_up(planner, windows, inner, 1, attrs["input_dilation"], attrs["kernel_dilation"])
     starts = [
-        a + (k - 1) * d - p
-        for a, k, d, p in zip(low, kernel, attrs["kernel_dilation"], attrs["pad_lo"], strict=True)
+        a + (k - 1) * d - p for a, k, d, p in zip(low, kernel, attrs["kernel_dilation"], attrs["pad_lo"], strict=True)
     ]
     part = _part(total, 1, tuple(slice(a, a + size) for a, size in zip(starts, shape, strict=True)))
     return _joined(planner, part, node.shape)

@@ -190,7 +190,7 @@ def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.arra
     seen = mask if mask.dtype == mx.bool_ else mask > -math.inf
     mask = mask if mask.dtype == mx.bool_ else mask.astype(q.dtype)
     y = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask).astype(dtype)
-    return mx.where(mx.any(mx.atleast_1d(seen), axis=-1, keepdims=True), y, 0)
+    return mx.where(mx.any(seen if seen.ndim else seen[None], axis=-1, keepdims=True), y, 0)
 
 
 # -- arithmetic
