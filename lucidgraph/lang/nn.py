@@ -191,4 +191,4 @@ def one_hot(x: Any, num_classes: int, dtype: Any = float32) -> Tensor:
     count = whole(num_classes, "one_hot")
     if count < 0:
         raise ShapeError(f"one_hot of {count} classes")
-    return astype(expand_dims(x, -1) == arange(count, dtype=x.dtype), dtype)
+    return astype(expand_dims(x, -1) == arange(count), dtype)
