@@ -17,12 +17,11 @@ EXTRAS ?= cpu,dev
 endif
 
 # Paths below are relative to this folder, so that spaces in its name do no harm: `make -f somewhere/Makefile` goes there.
-HERE := $(shell cd "$$(dirname '$(strip $(MAKEFILE_LIST))')" && pwd -P)
-ifneq ($(HERE),$(shell pwd -P))
+ifneq ($(lastword $(MAKEFILE_LIST)),Makefile)
 GOALS := $(or $(MAKECMDGOALS),help)
 .PHONY: $(GOALS)
 $(GOALS):
-	@$(MAKE) -C '$(HERE)' $@
+	@cd "$$(dirname '$(strip $(MAKEFILE_LIST))')" && $(MAKE) $@
 else
 
 VENV := .venv

@@ -55,8 +55,9 @@ __all__ = [
     "OpSchema", "PassError", "ShapeError", "Tensor", "UnsupportedError", "VerifyError", "asarray", "autocast",
     "backends", "bfloat16", "bool_", "compile", "complex64", "complex128", "disable_compile", "dot", "e", "einsum",
     "enable_compile", "eval", "float16", "float32", "float64", "grad", "inf", "inner", "int8", "int16", "int32",
-    "int64", "linalg", "log_softmax", "logsumexp", "matmul", "nan", "newaxis", "nn", "one_hot", "ops", "outer", "pi", "set_threads", "sigmoid",
-    "softmax", "tensordot", "trace", "uint8", "uint16", "uint32", "uint64", "value_and_grad", "vdot", "vecdot", "vjp",
+    "int64", "linalg", "log_softmax", "logsumexp", "matmul", "nan", "newaxis", "nn", "one_hot", "ops", "outer", "pi",
+    "set_threads", "sigmoid", "softmax", "tensordot", "trace", "uint8", "uint16", "uint32", "uint64", "value_and_grad",
+    "vdot", "vecdot", "vjp",
     *_arithmetic.__all__, *_bitwise.__all__, *_compare.__all__, *_core.__all__, *_creation.__all__, *_index.__all__,
     *_math.__all__, *_reduce.__all__, *_scan.__all__, *_shape.__all__, *_update.__all__,
 ]  # fmt: skip

@@ -35,13 +35,14 @@ def _one_of(name: str, default: str, choices: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class Config:
-    """The process-wide settings; ``lucidgraph.config`` is the one instance."""
+    """The process-wide settings; ``lucidgraph.config.config`` is the one instance."""
 
     backend: str
     verify_passes: bool
     cache_entries: int
     deferred_limit: int
     rules: str
+    veclib: bool
 
 
 config = Config(
@@ -50,4 +51,5 @@ config = Config(
     cache_entries=_number("LUCIDGRAPH_CACHE_ENTRIES", 256),
     deferred_limit=_number("LUCIDGRAPH_DEFERRED_LIMIT", 1000),
     rules=_one_of("LUCIDGRAPH_RULES", "exact", ("exact", "rounding", "domain")),
+    veclib=_flag("LUCIDGRAPH_VECLIB", default=False),
 )

@@ -72,6 +72,15 @@ class DType:
         info = np.iinfo(self.numpy)
         return int(info.min), int(info.max)
 
+    @property
+    def largest(self) -> float:
+        """The greatest finite number of a floating type.
+
+        >>> float16.largest
+        65504.0
+        """
+        return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):
             return self is other

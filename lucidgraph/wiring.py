@@ -11,11 +11,13 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from .config import config
-from .dtypes import DType
-from .errors import BackendError, ShapeError
+from .dtypes import DType, as_dtype
+from .errors import BackendError, DTypeError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
-from .lang.tensor import HOOKS as TENSOR_HOOKS
+from .ir.ops.core import Kernel
+from .lang.deferred import HOOKS as TENSOR_HOOKS
+from .lang.tensor import Tensor, asarray, is_array
 from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
@@ -23,7 +25,7 @@ from .runtime.cache import Cache
 BACKENDS: Final[dict[str, str]] = {
     "reference": "lucidgraph.runtime.reference",
     "mlx": "lucidgraph.runtime.mlx",
-    "accelerate": "lucidgraph.runtime.accelerate",
+    "accelerate": "lucidgraph.runtime.accelerate.backend",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
 
@@ -53,6 +55,8 @@ def _load(name: str) -> IBackend | BackendError:
                 _made[name] = module.create()
             except BackendError as error:
                 _made[name] = error
+            except ModuleNotFoundError as error:
+                _made[name] = BackendError(f"{error.name} is not installed", hint=f"pip install {error.name}")
         return _made[name]
 
 
@@ -103,11 +107,11 @@ def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | 
 _executables: weakref.WeakValueDictionary[tuple[str, str], Executable] = weakref.WeakValueDictionary()
 
 
-def executable(final: Graph, be: IBackend) -> Executable:
+def executable(final: Graph, be: IBackend, donated: frozenset[int] = frozenset()) -> Executable:
     """The executable of a lowered graph, shared between equal graphs while any of them is alive."""
-    if final.captured:
+    if final.captured or donated:
         # Captured arrays belong to one program, and the digest does not tell them apart.
-        return be.compile(final)
+        return be.compile(final, donated)
     key = (be.name, final.digest)
     found = _executables.get(key)
     if found is None:
@@ -128,10 +132,8 @@ def run_graph(graph: Graph, args: Sequence[Any], name: str) -> list[Any]:
     be = backend(name)
     if len(args) != len(graph.inputs):
         raise ShapeError(f"the graph has {len(graph.inputs)} inputs, {len(args)} were given")
-    values = [_plain(arg) for arg in args]
-    for value, node, label in zip(values, graph.inputs, graph.input_names, strict=True):
-        if tuple(value.shape) != node.shape:
-            raise ShapeError(f"{label or 'an input'} is {node.type}, an array of shape {tuple(value.shape)} was given")
+    labels = [label or f"input {k}" for k, label in enumerate(graph.input_names)]
+    values = [_fitting(arg, node.type, label) for arg, node, label in zip(args, graph.inputs, labels, strict=True)]
     final = lowered(graph, be)
     results = executable(final, be)([be.to_buffer(v, n.type) for v, n in zip(values, graph.inputs, strict=True)])
     family = "mlx" if any(type(a).__module__ == "mlx.core" for a in args) else "numpy"
@@ -140,11 +142,16 @@ def run_graph(graph: Graph, args: Sequence[Any], name: str) -> list[Any]:
     return [to_family(r, n.type, family, be) for r, n in zip(results, final.outputs, strict=True)]
 
 
-def _plain(value: Any) -> Any:
-    from_tensor = getattr(value, "numpy", None)
-    if callable(from_tensor):
-        return from_tensor()
-    return value if type(value).__module__ == "mlx.core" else np.asarray(value)
+def _fitting(value: Any, t: TensorType, label: str) -> Any:
+    """An argument of a graph as an array of its input's type; Python numbers and lists take that dtype."""
+    array = value
+    if not is_array(value):
+        array = asarray(value, None if t.weak else t.dtype)
+    elif not t.weak and as_dtype(value.dtype) is not t.dtype:
+        raise DTypeError(f"{label} is {t}, an array of {as_dtype(value.dtype).name} was given", hint="cast it before")
+    if tuple(array.shape) != t.shape:
+        raise ShapeError(f"{label} is {t}, an array of shape {tuple(array.shape)} was given")
+    return array._concrete("Graph.run") if isinstance(array, Tensor) else array
 
 
 # -- deferred values
@@ -203,10 +210,17 @@ def shown(name: str) -> Callable[..., Any]:
     return call
 
 
+def memory(graph: Graph) -> Any:
+    """``Graph.memory``: a graph as run says what its backend planned."""
+    planned = backend("accelerate").planned_bytes(graph) if any(n.op is Kernel for n in graph.nodes) else None
+    return shown("memory")(graph, planned)
+
+
 def connect() -> None:
     """Fill the hooks. Called once, by ``lucidgraph/__init__``."""
     GRAPH_HOOKS.update({name: shown(name) for name in SHOW})
     GRAPH_HOOKS["run"] = run_graph
+    GRAPH_HOOKS["memory"] = memory
     GRAPH_HOOKS["backward"] = lambda graph, wrt: backward(explicit(graph), wrt)
     TENSOR_HOOKS.update(evaluate=evaluate_deferred, to_numpy=to_numpy, to_mlx=to_mlx)
 

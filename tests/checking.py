@@ -1,4 +1,4 @@
-"""Oracles the tests share: every backend, traced and deferred, against NumPy in float64; gradients against differences."""
+"""Oracles the tests share: every backend, traced and deferred, against NumPy; gradients against differences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from lucidgraph.config import config
 BACKENDS = [name for name, why in lg.backends().items() if why == "available"]
 
 # Relative to the largest magnitude of the expected result.
-TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-13, "complex64": 2e-6, "complex128": 1e-13}
+TOLERANCE = {
+    "float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-13, "complex64": 2e-6, "complex128": 1e-13,
+}  # fmt: skip
 
 
 def as_float64(array: Any) -> np.ndarray:
@@ -40,7 +42,7 @@ def assert_close(actual: Any, expected: Any, dtype: Any = None, scale: float = 1
     )
 
 
-class on_backend:
+class on_backend:  # noqa: N801
     """Let deferred values, and compiled functions of backend "auto", run on one backend."""
 
     def __init__(self, name: str) -> None:
@@ -71,7 +73,7 @@ def _numpy(value: Any) -> Any:
 
 def check(fn: Callable[..., Any], *args: Any, expected: Any, dtype: Any = None, backends: Sequence[str] | None = None,
           scale: float = 1.0) -> None:  # fmt: skip
-    """``fn(*args)`` equals ``expected`` in value, shape and (when given) dtype, on every backend, compiled and deferred."""
+    """``fn(*args)`` equals ``expected`` in value, shape and, when given, dtype, on every backend, in both ways."""
     for backend in backends or BACKENDS:
         for how, value in results(fn, *args, backend=backend):
             try:
@@ -82,7 +84,9 @@ def check(fn: Callable[..., Any], *args: Any, expected: Any, dtype: Any = None, 
                 raise AssertionError(f"{backend}, {how}: {error}") from None
 
 
-def check_gradient(fn: Callable[..., Any], *args: np.ndarray, order: int = 2, eps: float = 1e-6, rtol: float = 2e-5) -> None:
+def check_gradient(
+    fn: Callable[..., Any], *args: np.ndarray, order: int = 2, eps: float = 1e-6, rtol: float = 2e-5
+) -> None:
     """Gradients of ``fn`` at float64 arguments against central differences along random directions, to ``order``.
 
     ``fn`` returns an array of any shape; it is projected on random weights. The second order differentiates the

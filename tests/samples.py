@@ -664,5 +664,5 @@ SAMPLES: dict[str, list[Sample]] = {
 }
 """Every op but inputs, constants, captured arrays, results of several and prints."""
 
-WITHOUT: frozenset[str] = frozenset({"input", "constant", "captured", "result", "debug_print"})
+WITHOUT: frozenset[str] = frozenset({"input", "constant", "captured", "result", "kernel", "debug_print"})
 """Ops that have no operands of their own to sample."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 import io
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 import lucidgraph as lg
+from lucidgraph.lang import methods
 from tests.checking import on_backend
 
 PACKAGE = Path(lg.__file__).parent
@@ -72,6 +74,7 @@ def part_of(path: str) -> str:
     return path.partition("/")[0].removesuffix(".py")
 
 
+@functools.cache
 def tree_of(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), str(file))
 
@@ -251,9 +254,36 @@ def modules() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", list(modules()))
 def test_examples_in_docstrings_run(name: str) -> None:
+    module = importlib.import_module(name)
+    # Of this module's text only: methods attached to a class bring the docstrings of other modules.
+    own = {inspect.cleandoc(text) for text in strings(tree_of(Path(inspect.getfile(module))))}
+    runner = doctest.DocTestRunner()
     with on_backend("reference"):
-        result = doctest.testmod(importlib.import_module(name))
-    assert result.failed == 0
+        for test in doctest.DocTestFinder().find(module):
+            if inspect.cleandoc(test.docstring) in own:
+                runner.run(test)
+    assert runner.failures == 0
+
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_type_checkers_know_what_is_attached_to_tensors() -> None:
+    tree = tree_of(PACKAGE / "lang" / "tensor.py")
+    tensor = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Tensor")
+    declared = {
+        name.id if isinstance(name, ast.Name) else name.name
+        for block in tensor.body
+        if isinstance(block, ast.If)
+        for name in ast.walk(block)
+        if isinstance(name, ast.FunctionDef) or (isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store))
+    }
+    attached = set(methods.METHODS) | {f"__{name}__" for name in (*methods.BINARY, *methods.COMPARISONS)}
+    assert attached - {"__divmod__"} <= declared
+    assert not [name for name in declared if name not in vars(lg.Tensor)]
 
 
 def public_names() -> Iterator[str]:

@@ -38,7 +38,11 @@ REGISTRY: Final[dict[str, type[Op]]] = {}
 
 
 def get(name: str) -> type[Op]:
-    """The op called ``name``."""
+    """The op called ``name``. Raises :class:`DTypeError` for a name that nobody registered.
+
+    >>> get("sum").__name__
+    'SumBackward'
+    """
     try:
         return REGISTRY[name]
     except KeyError:
@@ -48,7 +52,10 @@ def get(name: str) -> type[Op]:
 def register(op: type[Op]) -> type[Op]:
     """Make ``op`` known by its schema's name. Refuses a second class of the same name, and a class without its duties.
 
-    Usable as a decorator; this is also how ops from outside the package are added.
+    Usable as a decorator; this is also how ops from outside the package are added. ``docs/adding-an-op.md`` shows it.
+
+    >>> register(get("sum")) is get("sum")
+    True
     """
     missing = op.missing_duties()
     if missing:
@@ -208,7 +215,7 @@ class Op:
         group = list(cls.shared_operands(len(types)))
         if not group:
             return tuple(result)
-        if cls.elementwise and all(t.weak or t.dtype.is_bool for t in types) and any(t.weak for t in types):
+        if cls.weakly_typed(types):
             common = max((types[k].dtype for k in group), key=lambda d: "bifc".index(d.kind))
             if schema.takes_reals_only and not common.is_inexact:
                 common = float64
@@ -231,6 +238,13 @@ class Op:
         return tuple(result)
 
     @classmethod
+    def weakly_typed(cls, types: Types) -> bool:
+        """Whether the operands are Python numbers alone, so that the result is one; a bool has a strong type."""
+        if not cls.elementwise or not any(t.weak for t in types):
+            return False
+        return all(t.weak or (t.dtype.is_bool and not t.shape) for t in types)
+
+    @classmethod
     def broadcasted(cls, types: Types, attrs: Attrs) -> tuple[Shape, ...]:
         """The shape each operand is broadcast to."""
         return tuple(t.shape for t in types)
@@ -240,7 +254,7 @@ class Op:
         """The result types of operands as the user gave them."""
         dtypes = cls.promoted(types, attrs, policy)
         shapes = cls.broadcasted(types, attrs)
-        weak = cls.elementwise and any(t.weak for t in types) and all(t.weak or t.dtype.is_bool for t in types)
+        weak = cls.weakly_typed(types)
         inferred = cls.result_types([TensorType(s, d) for s, d in zip(shapes, dtypes, strict=True)], attrs)
         if not weak:
             return inferred

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
-
 from ..dtypes import as_dtype
 from ..ir.op import get
 from .compare import isnan, isneginf, isposinf, logical_and, logical_or, not_equal
@@ -252,7 +250,7 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
         return add(parts[0], multiply(parts[1], 1j))
     if not value.dtype.is_floating:
         return value
-    top = float(ml_dtypes.finfo(value.dtype.numpy).max)  # type: ignore[no-untyped-call]
+    top = value.dtype.largest
     out = where(isnan(value), float(nan), value)
     out = where(isposinf(value), top if posinf is None else float(posinf), out)
     return where(isneginf(value), -top if neginf is None else float(neginf), out)

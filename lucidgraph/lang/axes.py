@@ -27,7 +27,7 @@ def one_axis(axis: Any, ndim: int, what: str) -> int:
     return k % ndim
 
 
-def many_axes(axis: None | int | Iterable[int], ndim: int, what: str) -> tuple[int, ...]:
+def many_axes(axis: int | Iterable[int] | None, ndim: int, what: str) -> tuple[int, ...]:
     """Axes as ascending distinct numbers: None is all of them, () none. Raises :class:`AxisError`."""
     if axis is None:
         return tuple(range(ndim))

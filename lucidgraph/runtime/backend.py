@@ -46,8 +46,9 @@ class IBackend(ABC):
         return False
 
     @abstractmethod
-    def compile(self, graph: Graph) -> Executable:
-        """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound."""
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
+        """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound; the
+        memory of ``donated`` inputs may become that of outputs."""
 
     @abstractmethod
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
@@ -67,6 +68,10 @@ class IBackend(ABC):
     def set_threads(self, count: int) -> None:
         """Use ``count`` threads. Raises :class:`UnsupportedError` where the backend does not say how many it uses."""
         raise UnsupportedError(f"the {self.name} backend decides on its threads itself")
+
+    def planned_bytes(self, graph: Graph) -> int | None:
+        """The most memory a run of a lowered graph takes beyond its inputs; None where the backend does not plan it."""
+        return None
 
     def require_dtypes(self, graph: Graph) -> None:
         """Raise :class:`DTypeError` at the first node whose dtype this backend does not compute in."""

@@ -31,7 +31,7 @@ class ReferenceBackend(IBackend):
     name = "reference"
     dtypes = frozenset(ALL)
 
-    def compile(self, graph: Graph) -> Executable:
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
         return ReferenceExecutable(graph)
 
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:

@@ -29,12 +29,15 @@ class Memory(Sequence[Step]):
 
     ``held`` are the bytes of inputs and captured arrays, which live throughout and are part of every number; ``peak``
     is the most that is alive at once, and ``peak_at`` the node that runs then (None for a graph without nodes).
+    ``planned`` is the peak of the plan a backend made of a graph as run, places reused and scratch included; None for
+    a graph that no backend has planned.
     """
 
-    def __init__(self, steps: Sequence[Step], held: int, names: dict[Node, str]) -> None:
+    def __init__(self, steps: Sequence[Step], held: int, names: dict[Node, str], planned: int | None = None) -> None:
         self._steps = tuple(steps)
         self._names = names
         self.held = held
+        self.planned = None if planned is None else held + planned
         self.peak = max((step.running for step in steps), default=held)
         self.peak_at = next((step.node for step in steps if step.running == self.peak), None)
 
@@ -62,11 +65,13 @@ class Memory(Sequence[Step]):
                 str(node.source or ""),
             ])  # fmt: skip
         text = table(["value", "op", "type", "while it runs", "after", "", "line"], rows, right=[3, 4])
-        return f"{text}\npeak {amount(self.peak, 'B')}, {amount(self.held, 'B')} of it inputs and captured arrays"
+        plan = "" if self.planned is None else f"; {amount(self.planned, 'B')} as planned"
+        return f"{text}\npeak {amount(self.peak, 'B')}, {amount(self.held, 'B')} of it inputs and captured arrays{plan}"
 
 
-def memory(graph: Graph) -> Memory:
-    """The bytes alive at each node when the nodes run in order and a value is released after its last use.
+def memory(graph: Graph, planned: int | None = None) -> Memory:
+    """The bytes alive at each node when the nodes run in order and a value is released after its last use; with the
+    bytes beyond inputs and captured arrays that a backend has ``planned``.
 
     Outputs live to the end, views take no memory but keep what they show, constants are part of the code. Nothing is
     reused in place.
@@ -95,4 +100,4 @@ def memory(graph: Graph) -> Memory:
         running = alive + (nbytes_of(node) if owner[node] is node and node not in given else 0)
         alive = running - released.get(k, 0)
         steps.append(Step(node, running, alive))
-    return Memory(steps, start, names_of(graph))
+    return Memory(steps, start, names_of(graph), planned)

@@ -117,7 +117,7 @@ def test_asarray():
     mine[0, 0] = 9
     assert getitem(x, (0, 0)).item() == -1
     assert np.asarray(x, dtype=np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match="copied"):
+    with pytest.raises(ValueError, match=r"cop(y|ied)"):  # where there is a buffer, NumPy itself refuses
         np.asarray(x, dtype=np.float64, copy=False)
 
 

@@ -227,6 +227,7 @@ def test_a_chain_is_drawn_straight() -> None:
     assert len({round(x, 6) for x, _ in placed.centres}) == 1
 
 
+@pytest.mark.slow
 def test_views_of_a_very_long_chain() -> None:
     """All at Python's own recursion limit."""
     graph = Graph.parse(

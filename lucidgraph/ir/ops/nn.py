@@ -337,7 +337,8 @@ class LinearBackward(Composite):
 
 @register
 class CrossEntropyBackward(Float32Composite):
-    """y = -Σ_c q_c log_softmax(x)_c over ``axis``      ∂L/∂x = g (softmax(x) Σ q - q), ∂L/∂p = -g (1 - s) log_softmax(x)
+    """y = -Σ_c q_c log_softmax(x)_c over ``axis``
+    ∂L/∂x = g (softmax(x) Σ q - q), ∂L/∂p = -g (1 - s) log_softmax(x)
 
     q = (1 - s) p + s/C smooths the targets by s = ``label_smoothing``. ``targets`` are the probabilities p, of x's
     shape, or the integer classes where p is 1, of x's shape without ``axis`` (negative ones count from the end).

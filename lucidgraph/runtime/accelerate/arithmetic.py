@@ -219,7 +219,7 @@ def _float_divmod(lanes: Lanes, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.
     moved = b.select(fix, b.fadd(mod, y), mod)
     moved = b.select(nonzero, moved, lanes.intrinsic("copysign", x.type, [zero, y]))
     div = b.select(fix, b.fsub(div, one), div)
-    floor = lanes.intrinsic("floor", x.type, [div])
+    floor = lanes.rounded("floor", div)
     half = lanes.constant(0.5, x.type.element)
     floor = b.select(b.fcmp_ordered(">", b.fsub(div, floor), half), b.fadd(floor, one), floor)
     quotient = b.select(

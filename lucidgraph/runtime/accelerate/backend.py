@@ -15,17 +15,20 @@ from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
-from .executor import COMMAND_WORDS, EXECUTOR
+from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
+from .system import SYSTEM, System
+from .tables import TABLE
 
 
 @final
 class _Instance:
     """The memory of one run of a plan at a time: the command table, the arguments, the temporaries."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, executor: Executor) -> None:
         self.plan = plan
+        self.executor = executor
         words: list[int] = []
         starts = []
         places, buffers, offsets = [], [], []
@@ -71,7 +74,7 @@ class _Instance:
         self.words[self.places] = addresses[self.buffers] + self.offsets
         self.stop[0] = 0
         try:
-            EXECUTOR.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
+            self.executor.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
         finally:
             if self.arena is not None and plan.arena >= LARGE:
                 BLOCKS.give(self.arena)
@@ -79,20 +82,51 @@ class _Instance:
 
 
 @final
-class AccelerateExecutable(Executable):
-    """A plan, and as many instances of it as have run at once."""
+class _Prepared:
+    """A plan, and the instances of it that no call is using."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.free: list[_Instance] = []
+
+
+Strides = tuple[tuple[int, tuple[int, ...]], ...]
+"""The inputs that are not in row-major order, with their strides."""
+
+
+@final
+class AccelerateExecutable(Executable):
+    """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        donated: frozenset[int] = frozenset(),
+        executor: Executor = EXECUTOR,
+        system: System = SYSTEM,
+    ) -> None:
         self.graph = graph
+        self.executor = executor
         self.types = [n.type for n in graph.inputs]
-        self.plan = Planner(graph, EXECUTOR.threads).run()
-        self._free: list[_Instance] = []
+        self.system = system
+        self.donated = donated
         self._lock = threading.Lock()
+        self._plain = self._prepared(())
+        self._laid_out: Cache[Strides, _Prepared] = Cache(_LAYOUTS)
+
+    def _prepared(self, strides: Strides) -> _Prepared:
+        threads = self.executor.threads
+        return _Prepared(Planner(self.graph, threads, TABLE, dict(strides), self.donated, self.system).run())
+
+    @property
+    def plan(self) -> Plan:
+        return self._plain.plan
 
     @property
     def source(self) -> str:  # type: ignore[override]
         """The commands in order, and where their results lie."""
-        lines = [f"arena {self.plan.arena:,} bytes, {len(self.plan.commands)} commands on {EXECUTOR.threads} threads"]
+        plan, threads = self.plan, self.executor.threads
+        lines = [f"arena {plan.arena:,} bytes, {len(plan.commands)} commands on {threads} threads"]
         for k, c in enumerate(self.plan.commands):
             where = [
                 f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP
@@ -102,59 +136,78 @@ class AccelerateExecutable(Executable):
         return "\n".join(lines)
 
     def __call__(self, buffers: Sequence[Any]) -> list[Any]:
-        arrays = [self._given(b, t) for b, t in zip(buffers, self.types, strict=True)]
-        results = [empty(t.shape, t.dtype.numpy) for t in self.plan.outputs]
+        arrays = [_native(b, t) for b, t in zip(buffers, self.types, strict=True)]
+        strides: Strides = tuple((k, a.strides) for k, a in enumerate(arrays) if not a.flags.c_contiguous)
+        prepared = self._plain
+        if strides:
+            found = self._laid_out.get(strides)
+            prepared = found if found is not None else self._laid_out.put(strides, self._prepared(strides))
+        reused = prepared.plan.reused
+        results = [
+            arrays[reused[k]] if k in reused and arrays[reused[k]].flags.writeable else empty(t.shape, t.dtype.numpy)
+            for k, t in enumerate(prepared.plan.outputs)
+        ]
         with self._lock:
-            instance = self._free.pop() if self._free else None
+            instance = prepared.free.pop() if prepared.free else None
         if instance is None:
-            instance = _Instance(self.plan)
+            instance = _Instance(prepared.plan, self.executor)
         try:
             instance.run(arrays, results)
-            stopped = int(instance.stop[0])
-            detail = int(instance.stop[1])
+            number, index = (int(word) for word in instance.stop)
         finally:
             with self._lock:
-                self._free.append(instance)
-        if stopped:
-            node = self.plan.commands[stopped - 1].node
+                prepared.free.append(instance)
+        if number:
+            node = prepared.plan.commands[number - 1].node
             raise IndexOutOfRangeError(
-                f"index {detail} is out of range in {node.name if node else 'a gather'}",
+                f"index {index} is out of range in {node.name if node else 'a gather'}",
                 source=node.source if node else None,
             )
         return list(results)
 
-    def _given(self, buffer: Any, t: TensorType) -> np.ndarray[Any, Any]:
-        array = host_array(buffer)
-        if array.dtype != t.dtype.numpy or not array.flags.c_contiguous or not array.flags.aligned:
-            array = np.ascontiguousarray(array, t.dtype.numpy)
-        if array.size != t.size:
-            raise ShapeError(f"an array of shape {array.shape} was given for {t}")
-        return array
+
+_LAYOUTS = 16
+
+
+def _native(buffer: Any, t: TensorType) -> np.ndarray[Any, Any]:
+    """The array as kernels read it: of this dtype, aligned; any strides."""
+    array = host_array(buffer)
+    if array.dtype != t.dtype.numpy or not array.flags.aligned:
+        array = np.ascontiguousarray(array, t.dtype.numpy)
+    if array.shape != t.shape:
+        raise ShapeError(f"an array of shape {array.shape} was given for {t}")
+    return array
 
 
 @final
 class AccelerateBackend(IBackend):
-    """Runs graphs on the CPU through generated kernels."""
+    """Runs graphs on the CPU through generated kernels: on this machine and system, unless others are given."""
 
     name = "accelerate"
     dtypes = frozenset(ALL)
     fuses = True
 
-    def __init__(self) -> None:
+    def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
+        self._executor = executor
+        self._system = system
         self._single: Cache[Any, AccelerateExecutable] = Cache(1024)
 
-    def compile(self, graph: Graph) -> Executable:
-        return AccelerateExecutable(graph)
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
+        return AccelerateExecutable(graph, donated, self._executor, self._system)
+
+    def planned_bytes(self, graph: Graph) -> int | None:
+        plan = Planner(graph, self._executor.threads, TABLE, system=self._system).run()
+        return plan.arena + sum(t.nbytes for t in plan.outputs)
 
     def set_threads(self, count: int) -> None:
-        EXECUTOR.set_threads(count)
+        self._executor.set_threads(count)
 
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:
         single = self._alone(node)
         key = single.digest
         found = None if single.captured else self._single.get(key)
         if found is None:
-            found = AccelerateExecutable(single)
+            found = AccelerateExecutable(single, executor=self._executor, system=self._system)
             if not single.captured:
                 self._single.put(key, found)
         results = found(buffers)
@@ -177,3 +230,7 @@ class AccelerateBackend(IBackend):
 
     def to_numpy(self, buffer: Any) -> np.ndarray[Any, Any]:
         return np.asarray(buffer)
+
+
+def create() -> IBackend:
+    return AccelerateBackend()

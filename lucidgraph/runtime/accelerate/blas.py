@@ -1,27 +1,24 @@
 """Matrix products through CBLAS, one thread each: ours split the work.
 
-Off macOS the library is OpenBLAS from ``scipy-openblas32``, an instance of its own, so that the user's NumPy keeps its
-threads. Element (i, j) of a product does not depend on how its rows are split.
+Element (i, j) of a product does not depend on how its rows are split.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import threading
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
-import scipy_openblas32
 from llvmlite import ir
 
 from ... import dtypes
 from ...dtypes import DType
-from .machine import HOST, Code, compile_module
-from .values import F32, F64, I8, I32, I64, PTR
+from .values import F32, F64, I8, I32, I64, PTR, Routine
 
 _ROW_MAJOR: Final = 101
 _PLAIN: Final = 111
 _TURNED: Final = 112
+_SINGLE: Final = 1
 _NAMES: Final = {
     dtypes.float32: "sgemm",
     dtypes.float64: "dgemm",
@@ -34,35 +31,35 @@ WORDS: Final = ("m", "n", "k", "turn_a", "turn_b", "lda", "ldb", "ldc", "pieces"
 """A product's arguments: sizes, flags, leading dimensions in elements; the pieces each product is split into, of
 ``step`` rows or columns; the bytes between rows of a, or columns of b, and between products of a batch; pointers."""
 
-_lock = threading.Lock()
-_codes: dict[DType, Code] = {}
-_library: Any = None
+
+@dataclass(frozen=True, slots=True)
+class Cblas:
+    """A CBLAS library.
+
+    ``integer`` is the type of its sizes and leading dimensions, ``address`` gives a function's address by its plain
+    name (``"sgemm"``). ``get_threading`` and ``set_threading`` are the addresses of functions that read and set whether
+    the calling thread's products use several threads (0) or one (1); 0 where the library is set up once for all.
+    """
+
+    name: str
+    integer: ir.IntType
+    address: Callable[[str], int]
+    get_threading: int = 0
+    set_threading: int = 0
 
 
-def _symbol(name: str) -> int:
-    global _library
-    if _library is None:
-        path = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
-        _library = ctypes.CDLL(path)
-        _library.scipy_openblas_set_num_threads(1)
-    return int(ctypes.cast(getattr(_library, f"scipy_cblas_{name}"), ctypes.c_void_p).value or 0)
-
-
-def product_code(dtype: DType) -> Code:
+def product_kernel(dtype: DType, library: Cblas) -> ir.Module:
     """The kernel of matrix products in ``dtype``: items are the pieces of a batch of products."""
-    with _lock:
-        if dtype not in _codes:
-            _codes[dtype] = compile_module(_module(dtype, _symbol(_NAMES[dtype])), HOST)
-        return _codes[dtype]
-
-
-def _module(dtype: DType, address: int) -> ir.Module:
     real = F32 if dtypes.to_real(dtype) is dtypes.float32 else F64
     scalar = PTR if dtype.is_complex else real
     module = ir.Module(name="product")
     fn = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, I64, I64, I64]), "kernel")
     b = ir.IRBuilder(fn.append_basic_block("entry"))
-    gemm = ir.FunctionType(ir.VoidType(), [I32] * 6 + [scalar, PTR, I32, PTR, I32, scalar, PTR, I32])
+    size_t = library.integer
+    sizes = [size_t] * 3
+    gemm = ir.FunctionType(
+        ir.VoidType(), [I32] * 3 + [*sizes, scalar, PTR, size_t, PTR, size_t, scalar, PTR, size_t]
+    )
     w = {name: b.load(b.gep(fn.args[0], [I64(k)], source_etype=I64), typ=I64) for k, name in enumerate(WORDS)}
     one: ir.Value = real(1.0)
     zero: ir.Value = real(0.0)
@@ -73,6 +70,9 @@ def _module(dtype: DType, address: int) -> ir.Module:
         one, zero = both
     at = b.alloca(I64)
     b.store(fn.args[1], at)
+    before = b.call(Routine(library.get_threading, ir.FunctionType(I32, [])), []) if library.get_threading else None
+    if library.set_threading:
+        b.call(Routine(library.set_threading, ir.FunctionType(I32, [I32])), [I32(_SINGLE)])
     head, body, after = (fn.append_basic_block(n) for n in ("head", "body", "after"))
     b.branch(head)
     b.position_at_end(head)
@@ -98,29 +98,21 @@ def _module(dtype: DType, address: int) -> ir.Module:
     second = moved("b", b.select(rows, none, b.mul(start, w["move_b"])), w["batch_b"])
     down = b.mul(b.mul(start, w["ldc"]), size)
     c = moved("c", b.select(rows, down, b.mul(start, size)), w["batch_c"])
-    short = {k: b.trunc(v, I32) for k, v in w.items() if k in ("k", "turn_a", "turn_b", "lda", "ldb", "ldc")}
-    call = _Symbol(b.inttoptr(I64(address), PTR), gemm)
-    b.call(call, [
-        I32(_ROW_MAJOR), short["turn_a"], short["turn_b"], b.trunc(m, I32), b.trunc(n, I32), short["k"],
-        one, a, short["lda"], second, short["ldb"], zero, c, short["ldc"],
-    ])  # fmt: skip
+
+    def sized(value: ir.Value) -> ir.Value:
+        return value if size_t == I64 else b.trunc(value, size_t)
+
+    turns = [b.trunc(w[name], I32) for name in ("turn_a", "turn_b")]
+    k, lda, ldb, ldc = (sized(w[name]) for name in ("k", "lda", "ldb", "ldc"))
+    call = Routine(library.address(_NAMES[dtype]), gemm)
+    b.call(call, [I32(_ROW_MAJOR), *turns, sized(m), sized(n), k, one, a, lda, second, ldb, zero, c, ldc])
     b.store(b.add(item, I64(1)), at)
     b.branch(head)
     b.position_at_end(after)
+    if before is not None:
+        b.call(Routine(library.set_threading, ir.FunctionType(I32, [I32])), [before])
     b.ret_void()
     return module
-
-
-class _Symbol(ir.Value):
-    """A function at a known address."""
-
-    def __init__(self, value: ir.Value, typ: ir.FunctionType) -> None:
-        self.type = PTR
-        self.function_type = typ
-        self.value = value
-
-    def get_reference(self) -> str:
-        return str(self.value.get_reference())
 
 
 def leading(strides: tuple[int, int], shape: tuple[int, int], itemsize: int) -> tuple[int, int] | None:

@@ -13,180 +13,40 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import platform
 import threading
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from .machine import HOST, Code, Machine, compile_module
-from .values import I32, I64, PTR
+from .machine import Code, Machine, compile_module
+from .pool import KERNEL, Pool
+from .system import SYSTEM, System
+from .values import I32, I64, PTR, Routine
 
 COMMAND_WORDS: Final = 5
 SIGNAL_COST: Final = 1 << 27
 """The cost, in bytes moved, after which signals are looked for again."""
 RELEASE_COST: Final = 1 << 17
 """The cost from which the interpreter's lock is given up."""
-SPINS: Final = 4000
-_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
-
-_KERNEL: Final = ir.FunctionType(ir.VoidType(), [PTR, I64, I64, I64])
 
 
-class _Module:
-    """Writes the executor's functions."""
+class ExecutorModule:
+    """Writes the executor's functions: the pool's, and the loop over commands."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, pool: type[Pool]) -> None:
         self.module = ir.Module(name="executor")
-        self.machine = machine
-        m = self.module
-        self.epoch = self._global("epoch", I32)
-        self.done = self._global("done", I32)
-        self.job = {name: self._global(name, I64) for name in ("fn", "args", "items", "threads")}
-        self.pause = ir.Function(m, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause")
-        self.syscall = ir.Function(m, ir.FunctionType(I64, [I64, PTR, I64, I64, PTR, PTR, I64]), "syscall")
-        self.create = ir.Function(m, ir.FunctionType(I32, [PTR, PTR, PTR, PTR]), "pthread_create")
-        self.detach = ir.Function(m, ir.FunctionType(I32, [I64]), "pthread_detach")
-        self.yields = ir.Function(m, ir.FunctionType(I32, []), "sched_yield")
-        self.save = ir.Function(m, ir.FunctionType(PTR, []), "PyEval_SaveThread")
-        self.restore = ir.Function(m, ir.FunctionType(ir.VoidType(), [PTR]), "PyEval_RestoreThread")
-        self.signals = ir.Function(m, ir.FunctionType(I32, []), "PyErr_CheckSignals")
-        self.futex_number = _FUTEX.get(platform.machine(), 202)
+        self.pool = pool(self.module, machine)
+        self.save = self._outside("PyEval_SaveThread", PTR, [])
+        self.restore = self._outside("PyEval_RestoreThread", ir.VoidType(), [PTR])
+        self.signals = self._outside("PyErr_CheckSignals", I32, [])
 
-    def _global(self, name: str, typ: ir.Type) -> ir.GlobalVariable:
-        g = ir.GlobalVariable(self.module, typ, name)
-        g.initializer = ir.Constant(typ, 0)
-        g.align = 64
-        return g
+    def _outside(self, name: str, result: ir.Type, args: list[ir.Type]) -> ir.Function:
+        return ir.Function(self.module, ir.FunctionType(result, args), name)
 
     def write(self) -> ir.Module:
-        worker = self.worker()
-        self.start(worker)
-        parallel = self.parallel()
-        self.run(parallel)
+        self.run(self.pool.write())
         return self.module
-
-    def relax(self, b: ir.IRBuilder) -> None:
-        if self.machine.triple.startswith("x86_64"):
-            b.call(self.pause, [])
-
-    def bounds(self, b: ir.IRBuilder, index: ir.Value, items: ir.Value, threads: ir.Value) -> tuple[ir.Value, ir.Value]:
-        begin = b.sdiv(b.mul(index, items), threads)
-        return begin, b.sdiv(b.mul(b.add(index, I64(1)), items), threads)
-
-    def worker(self) -> ir.Function:
-        """``ptr worker(ptr index)``: for ever wait for the epoch to move, do one's part, count it done."""
-        fn = ir.Function(self.module, ir.FunctionType(PTR, [PTR]), "worker")
-        entry, wait, spin, sleep, work, stop = (
-            fn.append_basic_block(n) for n in ("entry", "wait", "spin", "sleep", "work", "stop")
-        )
-        call, after = fn.append_basic_block("call"), fn.append_basic_block("after")
-        b = ir.IRBuilder(entry)
-        seen, left = b.alloca(I32), b.alloca(I32)
-        packed = b.ptrtoint(fn.args[0], I64)
-        index = b.and_(packed, I64(0xFFFF))
-        b.store(b.trunc(b.lshr(packed, I64(16)), I32), seen)
-        b.branch(wait)
-        b.position_at_end(wait)
-        b.store(I32(SPINS), left)
-        b.branch(spin)
-        b.position_at_end(spin)
-        now = b.load_atomic(self.epoch, "acquire", 4, typ=I32)
-        n = b.load(left, typ=I32)
-        b.store(b.sub(n, I32(1)), left)
-        self.relax(b)
-        idle = b.append_basic_block("idle")
-        b.cbranch(b.icmp_signed("!=", now, b.load(seen, typ=I32)), work, idle)
-        b.position_at_end(idle)
-        b.cbranch(b.icmp_signed(">", n, I32(0)), spin, sleep)
-        b.position_at_end(sleep)
-        null = ir.Constant(PTR, None)
-        b.call(
-            self.syscall,
-            [I64(self.futex_number), self.epoch, I64(128), b.zext(b.load(seen, typ=I32), I64), null, null, I64(0)],
-        )
-        b.branch(wait)
-        b.position_at_end(work)
-        b.store(now, seen)
-        address = b.load(self.job["fn"], typ=I64)
-        b.cbranch(b.icmp_signed("==", address, I64(0)), stop, call)
-        b.position_at_end(call)
-        begin, end = self.bounds(b, index, b.load(self.job["items"], typ=I64), b.load(self.job["threads"], typ=I64))
-        some = b.icmp_signed("<", begin, end)
-        with b.if_then(some):
-            args = b.inttoptr(b.load(self.job["args"], typ=I64), PTR)
-            self.call_kernel(b, address, args, begin, end, index)
-        b.branch(after)
-        b.position_at_end(after)
-        b.atomic_rmw("add", self.done, I32(1), "release")
-        b.branch(wait)
-        b.position_at_end(stop)
-        b.atomic_rmw("add", self.done, I32(1), "release")
-        b.ret(ir.Constant(PTR, None))
-        return fn
-
-    def call_kernel(
-        self, b: ir.IRBuilder, address: ir.Value, args: ir.Value, begin: ir.Value, end: ir.Value, thread: ir.Value
-    ) -> None:
-        b.call(_Pointer(b.inttoptr(address, PTR), _KERNEL), [args, begin, end, thread])
-
-    def start(self, worker: ir.Function) -> None:
-        """``i32 start(i64 count)``: start threads 1 to count; 0, or the error of ``pthread_create``."""
-        fn = ir.Function(self.module, ir.FunctionType(I32, [I64]), "start")
-        b = ir.IRBuilder(fn.append_basic_block("entry"))
-        thread, at = b.alloca(I64), b.alloca(I64)
-        b.store(I64(1), at)
-        head, body, after = (fn.append_basic_block(n) for n in ("head", "body", "after"))
-        b.branch(head)
-        b.position_at_end(head)
-        k = b.load(at, typ=I64)
-        b.cbranch(b.icmp_signed("<=", k, fn.args[0]), body, after)
-        b.position_at_end(body)
-        now = b.zext(b.load(self.epoch, typ=I32), I64)
-        packed = b.or_(k, b.shl(now, I64(16)))
-        null = ir.Constant(PTR, None)
-        error = b.call(self.create, [thread, null, worker, b.inttoptr(packed, PTR)])
-        with b.if_then(b.icmp_signed("!=", error, I32(0))):
-            b.ret(error)
-        b.call(self.detach, [b.load(thread, typ=I64)])
-        b.store(b.add(k, I64(1)), at)
-        b.branch(head)
-        b.position_at_end(after)
-        b.ret(I32(0))
-
-    def parallel(self) -> ir.Function:
-        """``void parallel(i64 fn, i64 args, i64 items, i64 threads)``: all threads do their part, this one included."""
-        fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [I64] * 4), "parallel")
-        b = ir.IRBuilder(fn.append_basic_block("entry"))
-        spins = b.alloca(I32)
-        address, args, items, threads = fn.args
-        for name, value in zip(("fn", "args", "items", "threads"), fn.args, strict=True):
-            b.store(value, self.job[name])
-        b.store(I32(0), self.done)
-        b.atomic_rmw("add", self.epoch, I32(1), "seq_cst")
-        null = ir.Constant(PTR, None)
-        b.call(self.syscall, [I64(self.futex_number), self.epoch, I64(129), I64(1024), null, null, I64(0)])
-        with b.if_then(b.icmp_signed("!=", address, I64(0))):
-            begin, end = self.bounds(b, I64(0), items, threads)
-            with b.if_then(b.icmp_signed("<", begin, end)):
-                self.call_kernel(b, address, b.inttoptr(args, PTR), begin, end, I64(0))
-        b.store(I32(0), spins)
-        wait, more, after = (fn.append_basic_block(n) for n in ("wait", "more", "after"))
-        b.branch(wait)
-        b.position_at_end(wait)
-        done = b.zext(b.load_atomic(self.done, "acquire", 4, typ=I32), I64)
-        b.cbranch(b.icmp_signed(">=", done, b.sub(threads, I64(1))), after, more)
-        b.position_at_end(more)
-        self.relax(b)
-        n = b.add(b.load(spins, typ=I32), I32(1))
-        b.store(n, spins)
-        with b.if_then(b.icmp_unsigned(">", n, I32(SPINS))):
-            b.call(self.yields, [])
-        b.branch(wait)
-        b.position_at_end(after)
-        b.ret_void()
-        return fn
 
     def run(self, parallel: ir.Function) -> None:
         """``i32 run(i64 *commands, i64 count, i64 threads, i64 cost, i64 *stop)``: 0, or -1 after a signal; a kernel
@@ -217,7 +77,7 @@ class _Module:
             with then:
                 b.call(parallel, [address, args, items, threads])
             with otherwise:
-                self.call_kernel(b, address, b.inttoptr(args, PTR), I64(0), items, I64(0))
+                b.call(Routine(b.inttoptr(address, PTR), KERNEL), [b.inttoptr(args, PTR), I64(0), items, I64(0)])
         b.store(b.add(k, I64(1)), at)
         total = b.add(b.load(spent, typ=I64), price)
         b.store(total, spent)
@@ -238,48 +98,37 @@ class _Module:
         b.ret(I32(-1))
 
 
-class _Pointer(ir.Value):
-    """A code address as something that can be called."""
-
-    def __init__(self, value: ir.Value, typ: ir.FunctionType) -> None:
-        self.type = PTR
-        self.function_type = typ
-        self.value = value
-
-    def get_reference(self) -> str:
-        return str(self.value.get_reference())
-
-
-def _default_threads() -> int:
-    available = getattr(os, "sched_getaffinity", None)
-    return max(1, min(16, len(available(0)) if available else os.cpu_count() or 1))
-
-
 class Executor:
-    """The native executor of this process, with its threads. A forked child starts its own."""
+    """The native executor of this process, with its threads. A forked child starts its own, where it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = SYSTEM) -> None:
+        self._system = system
         self._lock = threading.Lock()
         self._code: Code | None = None
         self._started = 1
-        self.threads = _default_threads()
+        self.threads = system.pool.default_threads()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
         self._code = None
         self._started = 1
+        if not self._system.pool.survives_fork:
+            self.threads = 1
 
     def _load(self) -> None:
+        machine, pool = self._system.compiler.machine, self._system.pool
         for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals"):
             llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-        self._code = compile_module(_Module(HOST).write(), HOST)
+        code = compile_module(ExecutorModule(machine, pool).write(), machine)
         integer, pointer = ctypes.c_int64, ctypes.c_void_p
         self._run: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, integer, integer, integer, pointer)(
-            self._code.address("run")
+            code.address("run")
         )
-        self._start: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, integer)(self._code.address("start"))
-        self._parallel: Any = ctypes.CFUNCTYPE(None, integer, integer, integer, integer)(self._code.address("parallel"))
+        if pool.starts:
+            self._start: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, integer, integer)(code.address("start"))
+            self._parallel: Any = ctypes.CFUNCTYPE(None, *[integer] * 4)(code.address("parallel"))
+        self._code = code
 
     def set_threads(self, count: int) -> None:
         """Use ``count`` threads from the next call on."""
@@ -300,11 +149,10 @@ class Executor:
                     self._load()
         if self.threads > 1 and cost >= PARALLEL_COST and self._lock.acquire(blocking=False):
             try:
-                if self._started != self.threads:
-                    error = self._start(self.threads - 1)
-                    if error:
-                        raise MemoryError(f"threads cannot be started: {os.strerror(error)}")
-                    self._started = self.threads
+                if self._system.pool.starts and self._started < self.threads:
+                    self._started += self._start(self._started, self.threads - 1)
+                    if self._started < self.threads:
+                        raise MemoryError(f"only {self._started} of {self.threads} threads can be started")
                 self._run(commands, count, self.threads, cost, stop)
             finally:
                 self._lock.release()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from ...ir import Node
-from .plan import OPAQUE, Planner
+from .plan import Planner, Rule
 from .views import View
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -46,6 +46,4 @@ def debug_print(planner: Planner, node: Node) -> View:
     return planner.temporary(node.shape, node.dtype)
 
 
-OPAQUE["debug_print"] = debug_print
-
-__all__ = ["HostCode", "debug_print"]
+OPS: Final[dict[str, Rule]] = {"debug_print": debug_print}

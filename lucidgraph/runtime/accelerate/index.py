@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -19,8 +20,8 @@ from ...dtypes import DType
 from ...ir import Node
 from ...ir.types import Shape
 from .arithmetic import extremum
-from .machine import HOST, Machine
-from .plan import OPAQUE, STOP, Planner, shared_code
+from .machine import Machine
+from .plan import STOP, Planner, Rule
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
 from .writing import KernelWriter
@@ -164,7 +165,8 @@ def gather(planner: Planner, node: Node) -> View:
         return out
     outer, axis, inner = _sides(x.shape, node.attrs["axis"])
     count = indices.shape[node.attrs["axis"]] if along else indices.size
-    code = shared_code(f"gather {node.dtype.name} {along}", lambda: _Indexed(node.dtype, along, HOST).gather())
+    writer = partial(_Indexed, node.dtype, along, planner.machine)
+    code = planner.code(f"gather {node.dtype.name} {along}", lambda: writer().gather())
     _command(
         planner,
         node,
@@ -193,9 +195,8 @@ def scatter(planner: Planner, node: Node) -> View:
         count = indices.shape[node.attrs["axis"]] if along else indices.size
         pieces = 1 if outer >= planner.threads else min(-(-inner // 64), planner.threads)
         step = -(-inner // pieces)
-        code = shared_code(
-            f"{node.name} {dtype.name}", lambda: _Indexed(dtype, along, HOST).scatter(COMBINE[node.name])
-        )
+        writer = partial(_Indexed, dtype, along, planner.machine)
+        code = planner.code(f"{node.name} {dtype.name}", lambda: writer().scatter(COMBINE[node.name]))
         values = {"axis": axis, "count": count, "inner": inner, "pieces": pieces, "step": step}
         _command(planner, node, code, values, indices, out, updates, outer * pieces, 3 * updates.nbytes, 0)
     return planner.cast(out, node.dtype)
@@ -246,9 +247,7 @@ def arange(planner: Planner, node: Node) -> View:
     return planner.constant(np.asarray(node.op.evaluate(**node.attrs)), node.dtype)
 
 
-OPAQUE.update(
-    take=gather, take_along_axis=gather, scatter_add=scatter, scatter_max=scatter, scatter_min=scatter,
-    scatter_add_along_axis=scatter, slice_update=slice_update, pad=pad, concat=concat, arange=arange,
-)  # fmt: skip
-
-__all__ = ["concat", "gather", "pad", "scatter", "slice_update"]
+OPS: Final[dict[str, Rule]] = {
+    "take": gather, "take_along_axis": gather, "scatter_add": scatter, "scatter_max": scatter, "scatter_min": scatter,
+    "scatter_add_along_axis": scatter, "slice_update": slice_update, "pad": pad, "concat": concat, "arange": arange,
+}  # fmt: skip

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from typing import Final
 
 from ... import dtypes
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas
-from .plan import OPAQUE, Planner
+from .plan import Planner, Rule
 from .views import View
 
 
@@ -71,7 +72,9 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
     words = [values.get(name, 0) for name in blas.WORDS]
     pointers = [(blas.WORDS.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
     cost = a.nbytes + b.nbytes + out.nbytes + count * m * n * k // 2
-    planner.command("product", blas.product_code(out.dtype), words, pointers, count * pieces, cost, 1, node=node)
+    library = planner.system.blas()
+    code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
+    planner.command("product", code, words, pointers, count * pieces, cost, 1, node=node)
 
 
 def _readable(planner: Planner, x: View) -> tuple[View, tuple[int, int]]:
@@ -133,6 +136,4 @@ def _inserted(pair: tuple[int, ...], at: int, value: int = 1) -> tuple[int, ...]
     return (*pair[:at], value, *pair[at:])
 
 
-OPAQUE["matmul"] = matmul
-
-__all__ = ["matmul", "product"]
+OPS: Final[dict[str, Rule]] = {"matmul": matmul}

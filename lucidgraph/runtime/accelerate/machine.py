@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -18,7 +20,9 @@ _lock = threading.Lock()
 class Machine:
     """A processor as LLVM names it.
 
-    ``lanes``: how many float32 fit its vectors. ``masks``: loads and stores under a mask are single instructions.
+    ``lanes``: how many float32 fit its vectors. ``masks``: loads and stores under a mask are single instructions, for
+    elements of every size. ``fma``, ``halves``, ``rounds``: so are fused multiply-adds, conversions of float16, and
+    rounding to an integer; what is not an instruction would be a call of a library function per lane.
     """
 
     triple: str
@@ -27,21 +31,35 @@ class Machine:
     lanes: int
     masks: bool
     fma: bool
+    halves: bool
+    rounds: bool
 
     @staticmethod
     def of(triple: str, cpu: str, features: dict[str, bool]) -> Machine:
+        """The machine with these features; those of ``cpu`` are not looked up."""
         has = {name for name, on in features.items() if on}
-        lanes = 16 if "avx512f" in has else 8 if "avx2" in has else 4
-        fma = "fma" in has or triple.startswith(("arm64", "aarch64"))
-        text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
-        return Machine(triple, cpu, text, lanes, "avx512vl" in has, fma)
+        arm = triple.startswith(("arm64", "aarch64"))
+        # Some processors have AVX-512's instructions on 256 bits only.
+        wide = "avx512f" in has and features.get("evex512", True)
+        return Machine(
+            triple, cpu, ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())),
+            lanes=16 if wide else 8 if "avx2" in has else 4,
+            masks=wide and {"avx512vl", "avx512bw"} <= has,
+            fma=arm or "fma" in has or wide,
+            halves=arm or "f16c" in has or wide,
+            rounds=arm or "sse4.1" in has or "avx" in has or wide,
+        )  # fmt: skip
 
     @staticmethod
     def host() -> Machine:
         """The machine this process runs on."""
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        return Machine.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features()))
+        try:
+            features = dict(llvm.get_host_cpu_features())
+        except RuntimeError:
+            features = {}  # LLVM cannot list them on every system; the processor's name implies them
+        return Machine.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
     @property
     def math(self) -> MathTarget:
@@ -49,9 +67,8 @@ class Machine:
 
     def target_machine(self, jit: bool = True) -> Any:
         target = llvm.Target.from_triple(self.triple)
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=2, jit=jit, reloc="static" if jit else "pic"
-        )
+        reloc = "pic" if not jit else "static" if self.triple.startswith("x86_64") else "default"
+        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, jit=jit, reloc=reloc)
 
 
 @final
@@ -68,10 +85,10 @@ class Code:
         return int(self._engine.get_function_address(name))
 
 
-def optimized(module: ir.Module, machine: Machine) -> tuple[Any, Any]:
+def optimized(module: ir.Module, machine: Machine, jit: bool = True) -> tuple[Any, Any]:
     """The module verified and through the few passes that generated loops need, with its target machine."""
     module.triple = machine.triple
-    tm = machine.target_machine()
+    tm = machine.target_machine(jit)
     module.data_layout = str(tm.target_data)
     parsed = llvm.parse_assembly(str(module))
     options = llvm.create_pipeline_tuning_options(speed_level=1)
@@ -88,6 +105,25 @@ def compile_module(module: ir.Module, machine: Machine) -> Code:
         engine.finalize_object()
         engine.run_static_constructors()
         return Code(engine, len(str(module)))
+
+
+@final
+class Compiler:
+    """The kernels of one machine, each compiled once, while anybody holds it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._codes: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def code(self, key: str, build: Callable[[], ir.Module]) -> Code:
+        """The code of a key; ``build`` writes it where it is not there."""
+        with self._lock:
+            code = self._codes.get(key)
+            if code is None:
+                code = compile_module(build(), self.machine)
+                self._codes[key] = code
+            return code
 
 
 HOST: Final = Machine.host()

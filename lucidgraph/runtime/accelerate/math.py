@@ -272,8 +272,8 @@ def _rounding(name: str) -> Rule:
     def emit(lanes: Lanes, node: Node, args: list[Value]) -> Value:
         x = args[0]
         if isinstance(x, Pair):
-            return Pair(*(lanes.intrinsic(name, p.type, [p]) for p in x))
-        return lanes.intrinsic(name, x.type, [x]) if node.dtype.is_floating else x
+            return Pair(*(lanes.rounded(name, p) for p in x))
+        return lanes.rounded(name, x) if node.dtype.is_floating else x
 
     return emit
 

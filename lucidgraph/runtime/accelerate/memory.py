@@ -24,21 +24,29 @@ _CACHE_BYTES: Final = 1 << 30
 class Block:
     """Zeroed memory of one mapping, aligned to a huge page where it is large."""
 
-    __slots__ = ("address", "array", "size")
+    __slots__ = ("_mapping", "_start", "address", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         try:
-            mapping = mmap.mmap(-1, size + _HUGE_PAGE)
+            # Private: a forked child must not write into its parent's results.
+            mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
             raise MemoryError(f"{size} bytes for a result cannot be had: {error}") from error
         advice = getattr(mmap, "MADV_HUGEPAGE", None)
         if advice is not None and size >= _HUGE_PAGE:
             mapping.madvise(advice)
         whole = np.frombuffer(mapping, np.uint8)
-        start = -whole.ctypes.data % (_HUGE_PAGE if size >= _HUGE_PAGE else ALIGNMENT)
-        self.array = whole[start : start + size]
-        self.address: int = self.array.ctypes.data
+        self._mapping = mapping
+        self._start = -whole.ctypes.data % (_HUGE_PAGE if size >= _HUGE_PAGE else ALIGNMENT)
+        self.address: int = whole.ctypes.data + self._start
+
+    def lease(self) -> _Lease:
+        """The block's bytes, for one owner."""
+        # Over the mapping itself: NumPy would take the base of a view of an array as the base of the lease's views.
+        lease = _Lease((self.size,), np.uint8, self._mapping, self._start)
+        lease._block = self
+        return lease
 
 
 class _Lease(np.ndarray[Any, Any]):
@@ -102,7 +110,4 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if nbytes < LARGE:
         return np.empty(shape, dtype)
-    block = BLOCKS.take(nbytes)
-    lease = block.array.view(_Lease)
-    lease._block = block
-    return np.ndarray(shape, dtype, lease)
+    return np.ndarray(shape, dtype, BLOCKS.take(nbytes).lease())

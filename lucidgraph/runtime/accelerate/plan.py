@@ -6,11 +6,11 @@ The table is data. Kernels are shared between plans, whatever their sizes; only 
 from __future__ import annotations
 
 import hashlib
-import threading
-import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final, final
 
 import numpy as np
@@ -23,11 +23,13 @@ from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, Stop
 from ...ir.text import format_value
 from ...ir.types import Shape
 from . import loops
+from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
-from .machine import HOST, Code, compile_module
+from .machine import Code
 from .steps import Steps
+from .system import SYSTEM, System
 from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
@@ -37,19 +39,6 @@ _NO_LIMIT: Final = (1 << 62) - 1
 
 STOP: Final = -1
 """In place of a buffer: the two words through which a kernel ends a run."""
-
-_kernels: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-
-
-def shared_code(key: str, build: Callable[[], Any]) -> Code:
-    """The code of a key: compiled once, while anybody holds it."""
-    with _lock:
-        code = _kernels.get(key)
-        if code is None:
-            code = compile_module(build(), HOST)
-            _kernels[key] = code
-        return code
 
 
 @dataclass(slots=True)
@@ -89,6 +78,8 @@ class Plan:
     buffers: list[Buffer] = field(default_factory=list)
     captured: list[np.ndarray[Any, Any]] = field(default_factory=list)
     outputs: list[TensorType] = field(default_factory=list)
+    reused: dict[int, int] = field(default_factory=dict)
+    """Outputs that lie in a donated input, by their numbers."""
     arena: int = 0
     scratch: int = 0
 
@@ -99,9 +90,26 @@ class Plan:
 
 @final
 class Planner:
-    def __init__(self, graph: Graph, threads: int) -> None:
+    """``table`` says of each op that is not fused how it becomes commands; ``strides`` how inputs lie that are not in
+    row-major order; ``donated`` which inputs' memory may become an output's; ``system`` what it is planned for."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        threads: int,
+        table: Mapping[str, Rule],
+        strides: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        donated: frozenset[int] = frozenset(),
+        system: System = SYSTEM,
+    ) -> None:
         self.graph = graph
         self.threads = threads
+        self.table = table
+        self.strides = strides
+        self.donated = donated
+        self.system = system
+        self.machine = system.compiler.machine
+        self.code = system.compiler.code
         self.plan = Plan()
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
@@ -109,10 +117,12 @@ class Planner:
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
-            self.views[node] = (View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype),)
+            view = View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype)
+            self.views[node] = (replace(view, strides=self.strides.get(k, view.strides)),)
         for node in self.graph.nodes:
             self.place(node)
         self.finish_outputs()
+        self.reuse_donated()
         self.assign()
         return self.plan
 
@@ -153,7 +163,7 @@ class Planner:
                 assert seen is not None
             self.views[node] = (seen,)
         else:
-            rule = OPAQUE.get(node.name)
+            rule = self.table.get(node.name)
             if rule is None:
                 raise UnsupportedError(
                     f"the accelerate backend has no {node.name}", source=node.source, hint='backend="reference" has it'
@@ -192,11 +202,13 @@ class Planner:
         full, reduced = Kernel.domain(graph)
         if not any(view.size for view in outputs):
             return
+        if count is None and any(run(self, graph, inputs, outputs, node) for run in self.system.singles):
+            return
         body = Body(graph, full)
         axes = axes_of(body, full, reduced, [*inputs, *outputs])
         axes = collapsed(axes)
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
-        axes, columns = ordered(axes, items, loops.lane_count(body, HOST), len(inputs))
+        axes, columns = ordered(axes, items, loops.lane_count(body, self.machine), len(inputs))
         if self.worth_splitting(body, axes, columns):
             self.in_two_steps(body, axes, columns, inputs, outputs, node)
             return
@@ -223,10 +235,11 @@ class Planner:
                 access.append("same")
             else:
                 access.append("strided")
-        layout = Layout(columns, len(outer), len(inner), tuple(access))
-        code = shared_code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, HOST))
+        short = vector.size < 2 * self.machine.lanes
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short)
+        code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
         slots = Slots(layout)
-        lanes = loops.lane_count(body, HOST)
+        lanes = loops.lane_count(body, self.machine, short)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
@@ -236,14 +249,13 @@ class Planner:
             chunk = lanes * max(1, _CHUNK // lanes // max(folded, 1))
             chunk = min(chunk, -(-vector.size // lanes) * lanes)
         chunks = -(-vector.size // chunk) if columns else 1
-        kept = body.kept()
-        per_point = loops.kept_cell(kept) * len(kept)
-        inner_points = prod(a.size for a in inner)
-        span = lanes if columns else -(-vector.size // lanes) * lanes
+        kept = loops.Kept(body)
+        span = lanes if columns else -(-vector.size // loops.PADDING) * loops.PADDING
+        kept_stride = (prod(a.size for a in inner) * span + loops.PADDING) * kept.cell
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
-            "count": folded if count is None else count,
-            "scratch_stride": (inner_points * span + lanes) * per_point,
+            "count": folded if count is None else count, "kept_stride": kept_stride,
+            "scratch_stride": kept_stride * kept.count,
         }  # fmt: skip
         for name, value in head.items():
             words[slots.head(name)] = value
@@ -261,7 +273,7 @@ class Planner:
             code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
-        if per_point:
+        if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
 
@@ -281,7 +293,7 @@ class Planner:
             return False
         items = prod(a.size for a in axes[:-1] if not a.reduced)
         if columns:
-            items *= -(-axes[-1].size // loops.lane_count(body, HOST))
+            items *= -(-axes[-1].size // loops.lane_count(body, self.machine))
         split = axes[-1] if not columns else axes[-2]
         others = prod(a.size for a in axes if a.reduced) // max(split.size, 1)
         return items < 8 and split.size >= 16 and split.size * others >= _SPLIT_POINTS
@@ -369,38 +381,45 @@ class Planner:
         command = self.plan.commands[buffer.first]
         for place in command.replaces.get(self.number_of[id(buffer)], ()):
             other = self.plan.buffers[place]
-            if other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes:
-                if id(other) not in self.replaced:
-                    self.replaced.add(id(other))
-                    return other
+            dies = other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes
+            if dies and id(other) not in self.replaced:
+                self.replaced.add(id(other))
+                return other
         return None
 
+    def reuse_donated(self) -> None:
+        """Put outputs where donated inputs lay, if nothing reads those later."""
+        for number, buffer in enumerate(self.plan.buffers):
+            if buffer.kind != "output" or buffer.first < 0:
+                continue
+            for place in self.plan.commands[buffer.first].replaces.get(number, ()):
+                other = self.plan.buffers[place]
+                free = other.kind == "input" and other.index in self.donated and other.last == buffer.first
+                if free and other.nbytes == buffer.nbytes and other.index not in self.plan.reused.values():
+                    self.plan.reused[buffer.index] = other.index
+                    break
+
     def assign(self) -> None:
-        """Offsets in the arena: first fit, largest first among those whose lives overlap."""
+        """Offsets in the arena: first fit, in the order in which the temporaries are written."""
         self.number_of = {id(b): k for k, b in enumerate(self.plan.buffers)}
         temporaries = sorted(
             (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
         )
-        live: list[Buffer] = []
-        for buffer in temporaries:
-            live = [b for b in live if b.last >= buffer.first]
+        arena = Arena()
+        # By the command that reads them last; what another has replaced does not come free.
+        ends: list[tuple[int, int]] = []
+        for k, buffer in enumerate(temporaries):
+            while ends and ends[0][0] < buffer.first:
+                dead = temporaries[heapq.heappop(ends)[1]]
+                if id(dead) not in self.replaced:
+                    arena.give(dead.offset, dead.nbytes)
             dying = self.dying(buffer)
-            if dying is not None:
-                buffer.offset = dying.offset
-                live = [b for b in live if b is not dying]
-                live.append(buffer)
-                continue
-            offset = 0
-            for other in sorted(live, key=lambda b: b.offset):
-                if offset + _aligned(buffer.nbytes) <= other.offset:
-                    break
-                offset = max(offset, other.offset + _aligned(other.nbytes))
-            buffer.offset = offset
-            live.append(buffer)
-            self.plan.arena = max(self.plan.arena, offset + _aligned(buffer.nbytes))
+            buffer.offset = arena.take(buffer.nbytes) if dying is None else dying.offset
+            heapq.heappush(ends, (buffer.last, k))
+        self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
-            self.plan.arena += _aligned(self.plan.scratch)
+            self.plan.arena += aligned(self.plan.scratch)
             self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
@@ -430,10 +449,6 @@ def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
     raise AssertionError("the axis is a kept one")
 
 
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
-
-
 def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
     """A body of one op over one input."""
     t = TensorType(x.shape, x.dtype)
@@ -445,7 +460,7 @@ def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
 def kernel_key(body: Body, layout: Layout) -> str:
     """What a kernel's code depends on: not shapes."""
     numbers = {node: k for k, node in enumerate([*body.graph.inputs, *body.graph.nodes])}
-    lines = [repr(layout), HOST.cpu, HOST.features]
+    lines = [repr(layout)]
     lines += [f"{n.dtype.name} {body.is_full[n]}" for n in body.graph.inputs]
     for n in body.graph.nodes:
         attrs = "" if n.op.view or n.op.reduces else " ".join(f"{k}={format_value(v)}" for k, v in n.attrs.items())
@@ -455,5 +470,5 @@ def kernel_key(body: Body, layout: Layout) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-OPAQUE: Final[dict[str, Callable[[Planner, Node], View]]] = {}
-"""Ops that are not fused, by name; filled by the chapters."""
+Rule = Callable[[Planner, Node], View]
+"""How an op that is not fused becomes commands; the view of its result."""

@@ -18,9 +18,9 @@ from ... import dtypes
 from ...dtypes import DType
 from ...ir import Node
 from .arithmetic import choose, is_zero, multiply_values
-from .machine import HOST, Code, Machine
+from .machine import Code, Machine
 from .math import converted
-from .plan import OPAQUE, Planner, shared_code
+from .plan import Planner, Rule
 from .reduce import FOLDS, Fold, State
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
@@ -45,6 +45,9 @@ class _Recurrence(Fold):
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         self.wide = _wide(node.name, node.dtype)
+
+    def neutral(self, lanes: Lanes) -> Value:
+        return lanes.number(1, self.dtype), lanes.number(0, self.dtype)
 
     def start(self, lanes: Lanes) -> State:
         return [*_parts(lanes.number(1, self.wide)), *_parts(lanes.number(0, self.wide))]
@@ -146,7 +149,8 @@ class _Rows(_Scan):
         return self.b.insert_element(ir.Constant(single.vector(one.type), ir.Undefined), one, zero)
 
     def carry(self, item: ir.Value) -> State:
-        return _parts(self.lanes.load_same(self.wide, self.at("carry", self.b.mul(item, I64(self.wide.itemsize)))))
+        place = self.at("carry", self.b.mul(item, I64(self.wide.itemsize)))
+        return self.fold.resume(self.lanes, self.lanes.load_same(self.wide, place))
 
     def vector(self, row: ir.Value, v: ir.Value, mask: ir.Value | None, before: list[ir.Value], nothing: State) -> None:
         """Scan the vector at ``v``, counted in the order of the scan."""
@@ -276,16 +280,19 @@ def _row_command(
 ) -> None:  # fmt: skip
     carried = carry is not None
     blocks = -(-n // block)
-    code = shared_code(_key(node, "rows", carried, totals), lambda: _Rows(node, carried, totals, HOST).emit())
+    code = planner.code(
+        _key(node, "rows", carried, totals), lambda: _Rows(node, carried, totals, planner.machine).emit()
+    )
     operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("carry", carry), ("y", y)]
     values = {"n": n, "blocks": blocks, "block": block}
     _command(planner, node, _Rows.words, code, values, operands, rows * blocks, cost)
 
 
 def _by_columns(planner: Planner, node: Node, views: list[View], out: View, outer: int, n: int, inner: int) -> None:
-    lanes = HOST.lanes * 2 if inner > HOST.lanes else HOST.lanes
+    width = planner.machine.lanes
+    lanes = width * 2 if inner > width else width
     vectors = -(-inner // lanes)
-    code = shared_code(_key(node, "columns", lanes), lambda: _Columns(node, lanes, HOST).emit())
+    code = planner.code(_key(node, "columns", lanes), lambda: _Columns(node, lanes, planner.machine).emit())
     values = {"n": n, "inner": inner, "vectors": vectors}
     operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("y", out)]
     cost = out.nbytes + sum(v.nbytes for v in views)
@@ -301,6 +308,6 @@ def _command(
     planner.command(node.name, code, words, pointers, items, cost, 1, node=node)
 
 
-OPAQUE.update(dict.fromkeys((*_FOLD, "recurrence"), scan))
+OPS: Final[dict[str, Rule]] = dict.fromkeys((*_FOLD, "recurrence"), scan)
 
 __all__ = ["scan"]

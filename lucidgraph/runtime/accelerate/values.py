@@ -186,7 +186,7 @@ class Lanes:
         if dtype is dtypes.bool_:
             return self.b.icmp_unsigned("!=", raw, ir.Constant(raw.type, None))
         if dtype is dtypes.float16:
-            return self.b.fpext(raw, self.vector(F32))
+            return self.b.fpext(raw, self.vector(F32)) if self.machine.halves else self._from_float16(raw)
         if dtype is dtypes.bfloat16:
             bits = self.b.shl(self.b.zext(raw, self.vector(I32)), self.constant(16, I32))
             return self.b.bitcast(bits, self.vector(F32))
@@ -197,10 +197,64 @@ class Lanes:
         if dtype is dtypes.bool_:
             return self.b.zext(value, self.vector(I8))
         if dtype is dtypes.float16:
-            return self.b.fptrunc(value, self.vector(F16))
+            return self.b.fptrunc(value, self.vector(F16)) if self.machine.halves else self._to_float16(value)
         if dtype is dtypes.bfloat16:
             return self._to_bfloat16(value)
         return value
+
+    def _from_float16(self, raw: ir.Value) -> ir.Value:
+        """Sign, exponent and mantissa moved to their places, the exponent's bias corrected by a product with 2^112,
+        which is exact for subnormals as well; infinities and NaNs get the greatest exponent."""
+        b, of = self.b, self._bits
+        bits = b.zext(b.bitcast(raw, self.vector(I16)), self.vector(I32))
+        moved = b.shl(b.and_(bits, of(0x7FFF)), of(13))
+        finite = b.bitcast(b.fmul(b.bitcast(moved, self.vector(F32)), self.constant(2.0**112, F32)), self.vector(I32))
+        special = b.icmp_unsigned(">=", moved, of(0x7C00 << 13))
+        size = b.select(special, b.or_(moved, of(0x7F800000)), finite)
+        return b.bitcast(b.or_(size, b.shl(b.and_(bits, of(0x8000)), of(16))), self.vector(F32))
+
+    def _to_float16(self, value: ir.Value) -> ir.Value:
+        """To nearest, ties to even, in integers; below 2^-14 by an addition that puts the last bit where float16 has
+        it."""
+        b, of = self.b, self._bits
+        bits = b.bitcast(value, self.vector(I32))
+        size = b.and_(bits, of(0x7FFFFFFF))
+        odd = b.and_(b.lshr(size, of(13)), of(1))
+        normal = b.lshr(b.add(b.sub(size, of((112 << 23) - 0xFFF)), odd), of(13))
+        half = self.constant(0.5, F32)
+        small = b.sub(b.bitcast(b.fadd(b.bitcast(size, self.vector(F32)), half), self.vector(I32)), of(0x3F000000))
+        result = b.select(b.icmp_unsigned("<", size, of(113 << 23)), small, normal)
+        result = b.select(b.icmp_unsigned(">=", size, of(143 << 23)), of(0x7C00), result)
+        nan = b.or_(of(0x7E00), b.and_(b.lshr(size, of(13)), of(0x3FF)))
+        result = b.select(b.icmp_unsigned(">", size, of(0x7F800000)), nan, result)
+        signed = b.or_(result, b.and_(b.lshr(bits, of(16)), of(0x8000)))
+        return b.bitcast(b.trunc(signed, self.vector(I16)), self.vector(F16))
+
+    def _bits(self, n: int) -> ir.Value:
+        return self.constant(n, I32)
+
+    def rounded(self, name: str, x: ir.Value) -> ir.Value:
+        """``floor``, ``ceil``, ``trunc`` or ``roundeven`` of floats.
+
+        Where that is no instruction: adding and taking away 2^p, p being the bits of a mantissa, rounds to an integer,
+        which is moved by 1 where it lies on the wrong side. From 2^p on every number is an integer.
+        """
+        if self.machine.rounds:
+            return self.intrinsic(name, x.type, [x])
+        b, element = self.b, x.type.element
+        size = self.intrinsic("fabs", x.type, [x])
+        big, one = self.constant(2.0**23 if element == F32 else 2.0**52, element), self.constant(1.0, element)
+        nearest = b.fsub(b.fadd(size, big), big)
+        if name == "trunc":
+            nearest = b.select(b.fcmp_ordered(">", nearest, size), b.fsub(nearest, one), nearest)
+        signed = self.intrinsic("copysign", x.type, [nearest, x])
+        if name == "floor":
+            signed = b.select(b.fcmp_ordered(">", signed, x), b.fsub(signed, one), signed)
+        elif name == "ceil":
+            signed = b.select(b.fcmp_ordered("<", signed, x), b.fadd(signed, one), signed)
+        # The sign of a result that is 0 is the argument's; a NaN or a large number stays.
+        signed = self.intrinsic("copysign", x.type, [signed, x])
+        return b.select(b.fcmp_ordered("<", size, big), signed, x)
 
     def _to_bfloat16(self, value: ir.Value) -> ir.Value:
         b = self.b
@@ -211,6 +265,19 @@ class Lanes:
         nan = b.fcmp_unordered("uno", value, value)
         quiet = b.or_(high, self.constant(0x40, I32))
         return b.trunc(b.select(nan, quiet, rounded), self.vector(I16))
+
+
+class Routine(ir.Value):
+    """A function at an address, known now or held in a register, that can be called."""
+
+    def __init__(self, address: int | ir.Value, typ: ir.FunctionType) -> None:
+        self.type = PTR
+        self.function_type = typ
+        where = I64(address) if isinstance(address, int) else address
+        self._text = str(where.get_reference()) if where.type == PTR else f"inttoptr ({where} to ptr)"
+
+    def get_reference(self) -> str:
+        return self._text
 
 
 def literal(value: Any, element: ir.Type) -> ir.Constant:

@@ -21,7 +21,7 @@ from ...ir.ops.core import Input
 from ...ir.ops.window import kept_places, spread_sizes, targets
 from ...ir.types import Shape
 from .linalg import product
-from .plan import OPAQUE, Planner
+from .plan import Planner, Rule
 from .views import View
 
 _BLOCK_BYTES: Final = 1 << 21
@@ -272,6 +272,6 @@ def _transposed(planner: Planner, node: Node, x: View, w: View) -> View:
     return _joined(planner, part, node.shape)
 
 
-OPAQUE.update(overlap_add=overlap_add, conv=conv)
+OPS: Final[dict[str, Rule]] = {"overlap_add": overlap_add, "conv": conv}
 
 __all__ = ["conv", "overlap_add"]

@@ -116,7 +116,7 @@ class MLXBackend(IBackend):
     def on_gpu(self) -> bool:
         return bool(mx.default_device() == mx.gpu)
 
-    def compile(self, graph: Graph) -> Executable:
+    def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
         return MLXExecutable(graph)
 
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:

@@ -1,0 +1,1 @@
+"""What the backend takes from Linux: threads by futex, OpenBLAS."""
