@@ -201,7 +201,7 @@ def _in_family(tensor: Tensor, family: str) -> Any:
 def _likeness(old: Signature, new: Signature) -> int:
     if old.spec != new.spec:
         return -1
-    same = [a == b for a, b in zip(old.leaves, new.leaves, strict=True)]
+    same = [bool(a == b) for a, b in zip(old.leaves, new.leaves, strict=True)]
     return sum(same) + (old.policy is new.policy)
 
 
