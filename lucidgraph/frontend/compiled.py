@@ -162,7 +162,7 @@ class Core:
         """Why a program for ``signature`` is needed, against the most similar of the latest ones."""
         if not self._seen:
             return "the first call"
-        nearest = max(self._seen[-8:], key=lambda old: _likeness(old, signature))
+        nearest = max(reversed(self._seen[-8:]), key=lambda old: _likeness(old, signature))
         return self.signatures.difference(nearest, signature)
 
     def _is_crowded(self, name: str, value: Scalar) -> bool:
@@ -192,7 +192,9 @@ def _in_family(tensor: Tensor, family: str) -> Any:
 def _likeness(old: Signature, new: Signature) -> int:
     if old.spec != new.spec:
         return -1
-    return sum(a == b for a, b in zip(old.leaves, new.leaves, strict=True))
+    before = dict(old.outside)
+    same = [before.get(name) == key for name, key in new.outside]
+    return sum(same) + sum(a == b for a, b in zip(old.leaves, new.leaves, strict=True))
 
 
 __all__ = ["AROUND", "Call", "Core", "Entry", "Program", "Retrace", "Signature"]
