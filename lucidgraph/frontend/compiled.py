@@ -193,8 +193,8 @@ def _likeness(old: Signature, new: Signature) -> int:
     if old.spec != new.spec:
         return -1
     before = dict(old.outside)
-    same = [before.get(name) == key for name, key in new.outside]
-    return sum(same) + sum(a == b for a, b in zip(old.leaves, new.leaves, strict=True))
+    outside = sum(1 for name, key in new.outside if before.get(name) == key)
+    return outside + sum(1 for a, b in zip(old.leaves, new.leaves, strict=True) if a == b)
 
 
 __all__ = ["AROUND", "Call", "Core", "Entry", "Program", "Retrace", "Signature"]
