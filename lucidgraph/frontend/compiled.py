@@ -201,8 +201,9 @@ def _in_family(tensor: Tensor, family: str) -> Any:
 def _likeness(old: Signature, new: Signature) -> int:
     if old.spec != new.spec:
         return -1
-    same = [bool(a == b) for a, b in zip(old.leaves, new.leaves, strict=True)]
-    return sum(same) + (old.policy is new.policy)
+    before = dict(old.outside)
+    outside = sum(1 for name, key in new.outside if before.get(name) == key)
+    return (old.policy is new.policy) + outside + sum(1 for a, b in zip(old.leaves, new.leaves, strict=True) if a == b)
 
 
 __all__ = ["AROUND", "Call", "Core", "Entry", "Program", "Retrace", "Signature"]
