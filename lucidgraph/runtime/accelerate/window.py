@@ -26,6 +26,7 @@ from .views import View
 
 _BLOCK_BYTES: Final = 1 << 21
 _FEW: Final = 4
+_PIECES: Final = 8
 
 Sizes = tuple[int, ...]
 
@@ -147,8 +148,9 @@ def _contracted(planner: Planner, node: Node, windows: View, w: View, groups: in
         columns = planner.contiguous(cut).reshaped((groups, inputs * prod(kernel), prod(count) * n))
         assert columns is not None
         over = w.permuted((0, rank + 2, *range(2, rank + 2), 1))
-        return _copied(planner, _multiplied(planner, columns.permuted((0, 2, 1)), over, outputs, node), (
-            groups, *count, n, outputs), (rank + 1, *range(1, rank + 1), 0, rank + 2), out)  # fmt: skip
+        y = _by_pieces(planner, columns.permuted((0, 2, 1)), over, outputs, node)
+        order = (rank + 1, *range(1, rank + 1), 0, rank + 2)
+        return _copied(planner, y, (groups, *count, n, outputs), order, out)
     cut = windows.permuted((each, 0, *places, *taps, channel))
     whole = cut.reshaped((groups, n * prod(count), prod(kernel) * inputs))
     if groups == 1 and whole is not None and whole.strides[-1] == w.dtype.itemsize:
@@ -205,6 +207,29 @@ def _multiplied(planner: Planner, columns: View, matrix: View, outputs: int, nod
     groups, rows, inner = columns.shape
     y = planner.temporary((groups, rows, outputs), columns.dtype)
     product(planner, columns, _joined(planner, matrix, (groups, inner, outputs)), y, node)
+    return y
+
+
+def _by_pieces(planner: Planner, columns: View, matrix: View, outputs: int, node: Node) -> View:
+    """As :func:`_multiplied`, the sum of one group taken in pieces that threads can share: it is long, the result
+    small."""
+    groups, rows, inner = columns.shape
+    count = next((c for c in range(_PIECES, 1, -1) if not matrix.shape[1] % c), 1)
+    if groups > 1 or count == 1 or inner < _PIECES * max(rows, outputs):
+        return _multiplied(planner, columns, matrix, outputs, node)
+    cut = replace(
+        columns,
+        shape=(count, rows, inner // count),
+        strides=(inner // count * columns.strides[2], *columns.strides[1:]),
+    )
+    over = _joined(planner, matrix, (count, inner // count, outputs))
+    parts = _multiplied(planner, cut, over, outputs, node)
+    t = TensorType(parts.shape, parts.dtype)
+    operand = Node(Input, (), {}, (t,))
+    attrs = {"axis": (0,), "keepdims": True, "dtype": None}
+    total = Node(get("sum"), (operand,), attrs, (TensorType((1, rows, outputs), parts.dtype),))
+    y = planner.temporary((1, rows, outputs), parts.dtype)
+    planner.fused(Graph([operand], [total], [total], "explicit"), [parts], [y])
     return y
 
 
