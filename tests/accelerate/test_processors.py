@@ -251,7 +251,7 @@ MACHINES = {**ARM, "x86-64": X86["x86-64"]}
 
 FULL = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "bool")
 LEAST = ("float32", "float16")
-"""The dtypes tried on arm64, and on the oldest x86-64, which runs above; ops that are not elementwise copy them alike."""
+"""The dtypes tried on arm64, and on the oldest x86-64, which runs above."""
 
 
 def programs_of(name: str, dtypes: tuple[str, ...]) -> list[Any]:
