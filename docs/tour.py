@@ -241,7 +241,7 @@ class Nameless(Unary):
 try:
     lg.ops.register(Nameless)
 except TypeError as error:
-    shows(error, "Nameless (nameless) lacks evaluate, grad_formula (or zero_gradient, not_differentiable)")
+    shows(error, "Nameless lacks evaluate, grad_formula (or zero_gradient, not_differentiable)")
 
 # ----------------------------------------------------------------------------------------------------------------------
 chapter("9. Autocast is a policy, op by op")

@@ -25,6 +25,7 @@ from .lang import index as _index
 from .lang import linalg, methods as _methods, nn, protocols as _protocols
 from .lang import math as _math
 from .lang import reduce as _reduce
+from .lang import scan as _scan
 from .lang import shape as _shape
 from .lang import update as _update
 from .lang.activation import sigmoid
@@ -36,8 +37,9 @@ from .lang.creation import *  # noqa: F403
 from .lang.index import *  # noqa: F403
 from .lang.linalg import dot, einsum, inner, matmul, outer, tensordot, vdot, vecdot
 from .lang.math import *  # noqa: F403
-from .lang.nn import log_softmax, logsumexp, softmax
+from .lang.nn import log_softmax, logsumexp, one_hot, softmax
 from .lang.reduce import *  # noqa: F403
+from .lang.scan import *  # noqa: F403
 from .lang.shape import *  # noqa: F403
 from .lang.tensor import Tensor, asarray
 from .lang.update import *  # noqa: F403
@@ -53,10 +55,11 @@ __all__ = [
     "OpSchema", "PassError", "ShapeError", "Tensor", "UnsupportedError", "VerifyError", "asarray", "autocast",
     "backends", "bfloat16", "bool_", "compile", "complex64", "complex128", "disable_compile", "dot", "e", "einsum",
     "enable_compile", "eval", "float16", "float32", "float64", "grad", "inf", "inner", "int8", "int16", "int32",
-    "int64", "linalg", "log_softmax", "logsumexp", "matmul", "nan", "newaxis", "nn", "ops", "outer", "pi",
-    "set_threads", "sigmoid", "softmax", "tensordot", "trace", "uint8", "uint16", "uint32", "uint64", "value_and_grad", "vdot", "vecdot", "vjp",
+    "int64", "linalg", "log_softmax", "logsumexp", "matmul", "nan", "newaxis", "nn", "one_hot", "ops", "outer", "pi",
+    "set_threads", "sigmoid", "softmax", "tensordot", "trace", "uint8", "uint16", "uint32", "uint64", "value_and_grad",
+    "vdot", "vecdot", "vjp",
     *_arithmetic.__all__, *_bitwise.__all__, *_compare.__all__, *_core.__all__, *_creation.__all__, *_index.__all__,
-    *_math.__all__, *_reduce.__all__, *_shape.__all__, *_update.__all__,
+    *_math.__all__, *_reduce.__all__, *_scan.__all__, *_shape.__all__, *_update.__all__,
 ]  # fmt: skip
 
 _methods.attach()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -10,10 +12,12 @@ from . import trees, wiring
 from .config import config
 from .dtypes import DType, as_dtype, bfloat16
 from .errors import DTypeError, UnsupportedError
-from .frontend.compiled import AROUND, Core, require_callable
+from .frontend.compiled import AROUND, Core
+from .frontend.tracer import require_callable
 from .ir import Graph
 from .lang import recording
-from .lang.tensor import Tensor, evaluate
+from .lang.deferred import value_of
+from .lang.tensor import Tensor, concrete
 from .passes import by_name, explicit, run_passes
 from .runtime.backend import IBackend
 from .runtime.cache import Cache, CacheInfo
@@ -23,16 +27,23 @@ from .runtime.cache import Cache, CacheInfo
 class _Program:
     """A lowered graph on a backend, between arrays of any family."""
 
-    def __init__(self, graph: Graph, be: IBackend) -> None:
+    def __init__(self, graph: Graph, be: IBackend, donated: frozenset[int]) -> None:
         self.be = be
         self.final = wiring.lowered(graph, be)
         self.types = [node.type for node in self.final.inputs]
         self.results = [node.type for node in self.final.outputs]
-        self.executable = wiring.executable(self.final, be)
+        self.donated = donated
+        self.executable = wiring.executable(self.final, be, donated)
 
     def __call__(self, arrays: Sequence[Any], family: str) -> list[Any]:
         be = self.be
-        given = [a._concrete("a compiled call") if isinstance(a, Tensor) else a for a in arrays]
+        tensors = [a for a in arrays if isinstance(a, Tensor)]
+        if tensors:
+            concrete(tensors, "a compiled call")
+        given = [value_of(a._node) if isinstance(a, Tensor) else a for a in arrays]
+        for k in self.donated:
+            if isinstance(arrays[k], Tensor):  # whose memory other tensors may share
+                given[k] = be.to_numpy(given[k]).copy()
         buffers = self.executable([be.to_buffer(a, t) for a, t in zip(given, self.types, strict=True)])
         if family != "mlx":
             be.settle(buffers)
@@ -63,28 +74,62 @@ class CompiledFunction:
     """A function that is traced on its first call with a new signature, and runs as one program from then on."""
 
     def __init__(
-        self, fn: Callable[..., Any], backend: str, static_argnames: Sequence[str] | str, autocast: Any
+        self,
+        fn: Callable[..., Any],
+        backend: str,
+        static_argnames: Sequence[str] | str,
+        autocast: Any,
+        donate: Sequence[int] = (),
     ) -> None:
-        require_callable(fn)
-        self._fn = fn
+        require_callable(fn, "compile")
         self._backend = backend
-        self._bound: dict[int, Any] = {}
-        cache: Cache[Any, Any] = Cache(config.cache_entries, on_full=lambda: self._core.warn_full())
-        self._core = Core(fn, lambda graph: _Program(graph, wiring.backend(backend)), static_argnames, cache, autocast)
+        self._leading: tuple[Any, ...] = ()
+
+        def full() -> None:
+            core = known()
+            if core is not None:
+                core.warn_full()
+
+        cache: Cache[Any, Any] = Cache(config.cache_entries, on_full=full)
+
+        def prepare(graph: Graph, donated: frozenset[int]) -> _Program:
+            return _Program(graph, wiring.backend(backend), donated)
+
+        self._core = Core(fn, prepare, static_argnames, cache, autocast, donate)
+        known = weakref.ref(self._core)  # no circle: a dropped function frees what it captured at once
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._core(args, kwargs)
+        return self._core(self._leading + args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        """As a method: the same function, its programs included, with its first argument given."""
+        if instance is None:
+            return self
+        bound = copy.copy(self)
+        bound._leading = (*self._leading, instance)
+        return bound
+
+    def __copy__(self) -> CompiledFunction:
+        twin = object.__new__(CompiledFunction)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo: Any) -> CompiledFunction:
+        return self  # as functions are
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # By name, as functions and methods are.
+        if self._leading:
+            return getattr, (self._leading[-1], self.__name__)  # type: ignore[attr-defined]
+        return str(self.__qualname__)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<compiled {self._core.label}>"
 
     def trace(self, *args: Any, **kwargs: Any) -> Graph:
         """The graph for these arguments after promotion and broadcasting."""
-        return explicit(self._core.trace(args, kwargs)[1].graph)
+        return explicit(self._core.trace(self._leading + args, kwargs)[1].graph)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
         """The graph for these arguments as it is run."""
@@ -93,7 +138,7 @@ class CompiledFunction:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The function lowered for these arguments, on its backend."""
         be = wiring.backend(self._backend)
-        return Lowered(wiring.lowered(self._core.trace(args, kwargs)[1].graph, be), be)
+        return Lowered(wiring.lowered(self._core.trace(self._leading + args, kwargs)[1].graph, be), be)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What became of the function: its programs and why each was made; for the arguments, if given, whether a
@@ -102,7 +147,8 @@ class CompiledFunction:
         report = wiring.shown("explain")
         if not (args or kwargs):
             return str(report(core.label, be.name, core.history))
-        signature = core.take(args, kwargs).signature
+        args = self._leading + args
+        signature = core.take(args, kwargs, search=True).signature
         retrace = "" if signature in core.cache else core.why(signature)
         recorded = core.trace(args, kwargs)[1].graph
         after = [("record", recorded)]
@@ -140,7 +186,8 @@ def compile(
 
     ``static_argnames`` names arguments that shape the program; Python bool, str and None always do, Python numbers as
     soon as the function asks for their value. ``autocast``: a dtype, ``False`` for off, None for the policy around the
-    call. Raises :class:`BackendError` for an unknown backend.
+    call. ``donate`` lists positions of arguments whose memory results may take: their arrays must not be read
+    afterwards. Raises :class:`BackendError` for an unknown backend.
 
     >>> import numpy as np
     >>> @compile
@@ -162,7 +209,7 @@ def compile(
     if backend != "auto" and backend not in wiring.BACKENDS:
         wiring.backend(backend)
     held = AROUND if autocast is None else (None if autocast is False else _half(autocast))
-    return CompiledFunction(fn, backend, static_argnames, held)
+    return CompiledFunction(fn, backend, static_argnames, held, donate)
 
 
 def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = None, **kwargs: Any) -> Graph:
@@ -174,19 +221,26 @@ def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = Non
     >>> print(trace(lambda x: x + 1, np.ones(2, np.float32), passes=("promote",)).nodes[-1].type)
     float32[2]
     """
-    core = fn._core if isinstance(fn, CompiledFunction) else Core(fn, lambda graph: None, (), None, AROUND)  # type: ignore[arg-type, return-value]
-    recorded = core.trace(args, kwargs)[1].graph
+    if isinstance(fn, CompiledFunction):
+        recorded = fn._core.trace(fn._leading + args, kwargs)[1].graph
+    else:
+        require_callable(fn, "trace")
+        recorded = Core(fn, _no_program, (), None, AROUND).trace(args, kwargs)[1].graph
     return explicit(recorded) if passes is None else run_passes(recorded, by_name(passes))
 
 
+def _no_program(graph: Graph, donated: frozenset[int]) -> Any:
+    raise UnsupportedError(f"a traced function is not run: {graph!r}")
+
+
 def eval(*values: Any) -> None:
-    """Compute all deferred tensors in these trees now, together.
+    """Compute all deferred tensors in these trees now, together. Raises :class:`ConcretizationError` while tracing.
 
     >>> import lucidgraph as lg
-    >>> x = lg.asarray([1.0, 2.0]) * 2
-    >>> eval({"x": x, "more": [x + 1]})
+    >>> a = lg.asarray([1.0, 2.0]) * 2
+    >>> eval(a, {"b": [a + 1]})
     """
-    evaluate([leaf for leaf in trees.flatten(values)[0] if isinstance(leaf, Tensor) and leaf._trace is None])
+    concrete([leaf for leaf in trees.flatten(values)[0] if isinstance(leaf, Tensor)], "eval")
 
 
 class _DisableCompile:
@@ -225,8 +279,9 @@ def enable_compile() -> None:
 def set_threads(count: int) -> None:
     """Let the Accelerate backend use ``count`` threads, in all programs compiled from now on or before.
 
-    The bits of a result depend on nothing but the program: reductions are cut into pieces of fixed sizes. Raises
-    ``ValueError`` for less than one thread, :class:`BackendError` where there is no Accelerate backend.
+    Results on one and on two threads are equal to the bit: reductions are cut into pieces of fixed sizes. On more, a
+    matrix product is cut into more pieces, and may differ in the last place. Raises ``ValueError`` for less than one
+    thread, :class:`BackendError` where there is no Accelerate backend.
 
     >>> set_threads(2)
     """
@@ -273,5 +328,6 @@ class autocast:  # noqa: N801
 
 
 __all__ = [
-    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "set_threads", "trace",
+    "CompiledFunction", "Lowered", "autocast", "compile", "disable_compile", "enable_compile", "eval", "set_threads",
+    "trace",
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from . import sources
 from .sources import SourceLine
 
@@ -19,6 +21,7 @@ __all__ = [
     "ShapeError",
     "UnsupportedError",
     "VerifyError",
+    "warn",
 ]
 
 
@@ -100,3 +103,12 @@ class BackendError(LucidGraphError, RuntimeError):
 
 class LucidGraphWarning(UserWarning):
     """Something works but costs more than it should."""
+
+
+def warn(message: str) -> None:
+    """Issue a :class:`LucidGraphWarning` at the user's line."""
+    where = sources.here()
+    if where is None:
+        warnings.warn(message, LucidGraphWarning, stacklevel=2)
+    else:
+        warnings.warn_explicit(message, LucidGraphWarning, where.file, where.line)

@@ -10,7 +10,7 @@ from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Frames of libraries that call the user back (tree mapping, context managers) are not the user's line.
-_SKIPPED_PARTS = tuple(os.sep + name for name in (f"optree{os.sep}", "contextlib.py", "functools.py", f"numpy{os.sep}"))
+_LIBRARIES = ("numpy", "optree", "contextlib", "functools")
 _is_library: dict[str, bool] = {}
 
 
@@ -35,7 +35,9 @@ class SourceLine:
 def _library(filename: str) -> bool:
     known = _is_library.get(filename)
     if known is None:
-        known = filename.startswith(_PACKAGE) or any(part in filename for part in _SKIPPED_PARTS)
+        files = [getattr(sys.modules.get(name), "__file__", None) or "" for name in _LIBRARIES]
+        folders = [os.path.dirname(f) + os.sep if f.endswith("__init__.py") else f for f in files if f]
+        known = filename.startswith((_PACKAGE, "<__array_function__", "<frozen", *folders))
         _is_library[filename] = known
     return known
 

@@ -16,6 +16,7 @@ import optree
 _NAMESPACE = "lucidgraph"
 _registered: set[type] = set()
 _lock = threading.Lock()
+_UNSET = object()
 
 TreeDef = optree.PyTreeSpec
 
@@ -24,18 +25,21 @@ def _register_dataclass(cls: type) -> None:
     with _lock:
         if cls in _registered:
             return
-        names = tuple(f.name for f in dataclasses.fields(cls))
+        fields = tuple(f.name for f in dataclasses.fields(cls))
 
-        def split(value: Any) -> tuple[tuple[Any, ...], None, tuple[str, ...]]:
-            return tuple(getattr(value, name) for name in names), None, names
+        def split(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+            # Attributes that are no fields, as __post_init__ sets them, and fields that were never set.
+            extra = getattr(value, "__dict__", {}).keys() - set(fields)
+            names = (*(n for n in fields if getattr(value, n, _UNSET) is not _UNSET), *sorted(extra))
+            return tuple(getattr(value, name) for name in names), names, names
 
-        def join(_: object, children: Iterable[Any]) -> Any:
+        def join(names: Any, children: Iterable[Any]) -> Any:
             value: Any = object.__new__(cls)
             for name, child in zip(names, children, strict=True):
                 object.__setattr__(value, name, child)
             return value
 
-        optree.register_pytree_node(cls, split, join, namespace=_NAMESPACE)
+        optree.register_pytree_node(cls, split, join, path_entry_type=optree.GetAttrEntry, namespace=_NAMESPACE)
         _registered.add(cls)
 
 
@@ -63,6 +67,11 @@ def unflatten(spec: TreeDef, leaves: Sequence[Any]) -> Any:
 def paths(spec: TreeDef) -> list[str]:
     """A name for each leaf: ``[0]['w']`` as one would write it after the tree's name."""
     return ["".join(entry.codify("") for entry in accessor) for accessor in spec.accessors()]
+
+
+def describe(spec: TreeDef) -> str:
+    """A structure in a few words: ``(*, {'a': *})``."""
+    return str(spec).removeprefix("PyTreeSpec(").removesuffix(f", namespace={_NAMESPACE!r})").removesuffix(")")
 
 
 def map_leaves(fn: Callable[..., Any], tree: Any) -> Any:

@@ -11,12 +11,13 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from .config import config
-from .dtypes import DType
-from .errors import BackendError, ShapeError
+from .dtypes import DType, as_dtype
+from .errors import BackendError, DTypeError, ShapeError
 from .ir import HOOKS as GRAPH_HOOKS
 from .ir import Graph, Node, TensorType
 from .ir.ops.core import Kernel
-from .lang.tensor import HOOKS as TENSOR_HOOKS
+from .lang.deferred import HOOKS as TENSOR_HOOKS
+from .lang.tensor import Tensor, asarray, is_array
 from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
@@ -131,10 +132,8 @@ def run_graph(graph: Graph, args: Sequence[Any], name: str) -> list[Any]:
     be = backend(name)
     if len(args) != len(graph.inputs):
         raise ShapeError(f"the graph has {len(graph.inputs)} inputs, {len(args)} were given")
-    values = [_plain(arg) for arg in args]
-    for value, node, label in zip(values, graph.inputs, graph.input_names, strict=True):
-        if tuple(value.shape) != node.shape:
-            raise ShapeError(f"{label or 'an input'} is {node.type}, an array of shape {tuple(value.shape)} was given")
+    labels = [label or f"input {k}" for k, label in enumerate(graph.input_names)]
+    values = [_fitting(arg, node.type, label) for arg, node, label in zip(args, graph.inputs, labels, strict=True)]
     final = lowered(graph, be)
     results = executable(final, be)([be.to_buffer(v, n.type) for v, n in zip(values, graph.inputs, strict=True)])
     family = "mlx" if any(type(a).__module__ == "mlx.core" for a in args) else "numpy"
@@ -143,11 +142,16 @@ def run_graph(graph: Graph, args: Sequence[Any], name: str) -> list[Any]:
     return [to_family(r, n.type, family, be) for r, n in zip(results, final.outputs, strict=True)]
 
 
-def _plain(value: Any) -> Any:
-    from_tensor = getattr(value, "numpy", None)
-    if callable(from_tensor):
-        return from_tensor()
-    return value if type(value).__module__ == "mlx.core" else np.asarray(value)
+def _fitting(value: Any, t: TensorType, label: str) -> Any:
+    """An argument of a graph as an array of its input's type; Python numbers and lists take that dtype."""
+    array = value
+    if not is_array(value):
+        array = asarray(value, None if t.weak else t.dtype)
+    elif not t.weak and as_dtype(value.dtype) is not t.dtype:
+        raise DTypeError(f"{label} is {t}, an array of {as_dtype(value.dtype).name} was given", hint="cast it before")
+    if tuple(array.shape) != t.shape:
+        raise ShapeError(f"{label} is {t}, an array of shape {tuple(array.shape)} was given")
+    return array._concrete("Graph.run") if isinstance(array, Tensor) else array
 
 
 # -- deferred values

@@ -138,7 +138,8 @@ def test_layout_names_what_there_is() -> None:
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "lucidgraph").rglob("*.py") if read(p).strip()}
     # A folder's __init__.py is the folder.
     modules = {m for m in modules if m == "lucidgraph/__init__.py" or not m.endswith("__init__.py")}
-    assert not modules - set(listed), "modules that docs/layout.md does not name"
+    unnamed = sorted(modules - set(listed))
+    assert not unnamed, "modules that docs/layout.md does not name"
     assert len(listed) == len(set(listed))
 
 

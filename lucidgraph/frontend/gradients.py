@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import trees
-from ..errors import DTypeError, NotDifferentiableError, ShapeError
+from ..errors import AxisError, DTypeError, NotDifferentiableError, ShapeError
 from ..ir import Graph, Node, topological
 from ..ir.op import get
-from ..lang.recording import STATE, current_trace, keep
+from ..lang.recording import STATE, Trace, current_trace, keep
 from ..lang.tensor import Tensor, apply, asarray, is_array, node_of
+from .tracer import require_callable
 
 _PRIMAL = get("primal")
 _CAST = get("cast")
@@ -85,6 +86,11 @@ def _paste(graph: Graph, arguments: Sequence[Node]) -> list[Node]:
     return [new[node] for node in graph.outputs]
 
 
+def _brought(node: Node, trace: Trace | None) -> Node:
+    """A node recorded in ``trace``, or outside traces, for use where the recording is now."""
+    return node if trace is current_trace() else node_of(Tensor.of_node(node, trace))
+
+
 def _independent(nodes: Sequence[Node], marks: Sequence[Node]) -> list[Node]:
     """The nodes that do not depend on ``marks``."""
     depends = set(marks)
@@ -118,6 +124,8 @@ def linearized(
             given[k] = trees.unflatten(spec_of[k], marked[at : at + count])
             at += count
         returned = fn(*given, **kwargs)
+        if has_aux and not (isinstance(returned, tuple) and len(returned) == 2):
+            raise DTypeError(f"with has_aux {_label(fn)} returns (result, aux), not {type(returned).__name__}")
         out, aux = returned if has_aux else (returned, None)
         out_leaves, out_spec = trees.flatten(out)
         out_tensors = [_as_tensor(leaf) for leaf in out_leaves]
@@ -141,7 +149,8 @@ def linearized(
             if tensor.shape != t.shape:
                 raise ShapeError(f"a cotangent of shape {tensor.shape} was given for a result of {t._node.type}")
             cotangents.append(node_of(tensor))
-        results = _paste(joint, [*originals, *surroundings, *cotangents])
+        given = [_brought(node, trace) for node in (*originals, *surroundings)]
+        results = _paste(joint, [*given, *cotangents])
         gradients = [Tensor.of_node(node) for node in results[len(out_nodes) :]]
         grouped, at = [], 0
         for k in argnums:
@@ -158,9 +167,17 @@ def positions(argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
     """``argnums`` as non-negative positions among ``count`` arguments."""
     asked = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for k in asked:
+        if type(k) is not int:
+            raise DTypeError(f"argnums={argnums!r}: positions of arguments are integers")
         if not -count <= k < count:
-            raise ShapeError(f"argnums={argnums!r} names argument {k}, the function was given {count}")
-    return tuple(k % count for k in asked)
+            raise AxisError(
+                f"argnums={argnums!r} names argument {k}, the function was given {count} by position",
+                hint="give what is differentiated by position",
+            )
+    places = tuple(k % count for k in asked)
+    if len(set(places)) < len(places):
+        raise AxisError(f"argnums={argnums!r} names an argument twice")
+    return places
 
 
 def value_and_grad(
@@ -179,6 +196,8 @@ def value_and_grad(
     >>> value.item(), slope.tolist()
     (5.0, [2.0, 4.0])
     """
+
+    require_callable(fn, "value_and_grad")
 
     def wrapped(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         places = positions(argnums, len(args))
@@ -203,6 +222,7 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool
     >>> grad(lambda x: x * x)(3.0).item()
     6.0
     """
+    require_callable(fn, "grad")
     both = value_and_grad(fn, argnums, has_aux)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -219,6 +239,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
     >>> out.item(), [g.item() for g in pullback(1.0)]
     (12.0, [4.0, 3.0])
     """
+    require_callable(fn, "vjp")
     out, pullback, _ = linearized(fn, primals, {}, range(len(primals)))
     return out, lambda cotangent: tuple(pullback(cotangent)[1])
 
@@ -230,4 +251,5 @@ def _label(fn: Callable[..., Any]) -> str:
 def _named(wrapped: Callable[..., Any], fn: Callable[..., Any], what: str) -> Callable[..., Any]:
     wrapped.__name__ = wrapped.__qualname__ = f"{what}({_label(fn)})"
     wrapped.__doc__ = fn.__doc__
+    setattr(wrapped, "__wrapped__", fn)  # noqa: B010  names of arguments, and what compile watches outside
     return wrapped

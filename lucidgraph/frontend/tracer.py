@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ class Traced:
     graph: Graph
     outputs: tuple[int | Static, ...]
     spec: trees.TreeDef
+    bounds: Mapping[int, tuple[int, int]]
+    """What the lifted Python integers among the inputs, by position, have to lie between."""
 
     def result(self, arrays: Sequence[Any]) -> Any:
         """The function's result, for one array per output of the graph."""
@@ -88,7 +90,14 @@ def trace(
                 outputs.append(len(nodes))
                 nodes.append(result)
     graph = Graph.from_outputs(recording.inputs, nodes, "recorded", labels, order=recording.nodes)
-    return Traced(graph, tuple(outputs), out_spec)
+    bounds = {recording.inputs.index(node): limits for node, limits in recording.bounds.items()}
+    return Traced(graph, tuple(outputs), out_spec, bounds)
+
+
+def require_callable(fn: Any, what: str) -> None:
+    """Raise :class:`DTypeError` for what is no function."""
+    if not callable(fn):
+        raise DTypeError(f"{what} takes a function, not {type(fn).__name__}: {fn!r:.80}")
 
 
 def _output_node(leaf: Any) -> Node | None:

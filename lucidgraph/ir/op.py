@@ -215,7 +215,7 @@ class Op:
         group = list(cls.shared_operands(len(types)))
         if not group:
             return tuple(result)
-        if cls.elementwise and all(t.weak or t.dtype.is_bool for t in types) and any(t.weak for t in types):
+        if cls.weakly_typed(types):
             common = max((types[k].dtype for k in group), key=lambda d: "bifc".index(d.kind))
             if schema.takes_reals_only and not common.is_inexact:
                 common = float64
@@ -238,6 +238,13 @@ class Op:
         return tuple(result)
 
     @classmethod
+    def weakly_typed(cls, types: Types) -> bool:
+        """Whether the operands are Python numbers alone, so that the result is one; a bool has a strong type."""
+        if not cls.elementwise or not any(t.weak for t in types):
+            return False
+        return all(t.weak or (t.dtype.is_bool and not t.shape) for t in types)
+
+    @classmethod
     def broadcasted(cls, types: Types, attrs: Attrs) -> tuple[Shape, ...]:
         """The shape each operand is broadcast to."""
         return tuple(t.shape for t in types)
@@ -247,7 +254,7 @@ class Op:
         """The result types of operands as the user gave them."""
         dtypes = cls.promoted(types, attrs, policy)
         shapes = cls.broadcasted(types, attrs)
-        weak = cls.elementwise and any(t.weak for t in types) and all(t.weak or t.dtype.is_bool for t in types)
+        weak = cls.weakly_typed(types)
         inferred = cls.result_types([TensorType(s, d) for s, d in zip(shapes, dtypes, strict=True)], attrs)
         if not weak:
             return inferred

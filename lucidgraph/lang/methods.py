@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from . import activation, arithmetic, bitwise, compare, index, linalg, math, protocols, reduce, shape, update
+from . import activation, arithmetic, bitwise, compare, index, linalg, math, protocols, reduce, scan, shape, update
 from .tensor import Tensor, is_array
 
 Function = Callable[..., Any]
@@ -41,9 +41,9 @@ METHODS: Final[dict[str, Function]] = {
         arithmetic.abs, arithmetic.clip, arithmetic.conj, arithmetic.reciprocal, math.exp, math.log, math.log1p,
         math.log2, math.log10, math.sqrt, math.rsqrt, math.square, math.sin, math.cos, math.round, reduce.sum,
         reduce.prod, reduce.mean, reduce.max, reduce.min, reduce.any, reduce.all, reduce.argmax, reduce.argmin,
-        reduce.var, reduce.std, shape.astype, shape.copy, shape.flatten, shape.moveaxis, shape.ravel, shape.repeat,
-        shape.split, shape.squeeze, shape.swapaxes, index.take, linalg.dot, linalg.trace, linalg.diagonal,
-        activation.sigmoid, protocols.to_device,
+        reduce.var, reduce.std, scan.cumsum, scan.cumprod, shape.astype, shape.copy, shape.flatten, shape.moveaxis,
+        shape.ravel, shape.repeat, shape.split, shape.squeeze, shape.swapaxes, index.take, linalg.dot,
+        linalg.trace, linalg.diagonal, activation.sigmoid, protocols.to_device,
     )},
     "conjugate": arithmetic.conj,
 }  # fmt: skip

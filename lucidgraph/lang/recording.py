@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 from .. import sources
 from ..dtypes import DType
-from ..ir import Node, Op, TensorType
-from ..ir.ops.core import Captured, Constant
+from ..ir import Node, Op, TensorType, topological
+from ..ir.evaluate import constant_array, evaluate_node
+from ..ir.ops.core import Captured, CastBackward, Constant
 from ..ir.types import Scalar, scalar_type
 
 
@@ -27,22 +27,34 @@ class StaticNeeded(BaseException):
         """Which of the trace's inputs."""
 
 
-_serial = itertools.count()
-
-
 @final
 class Trace:
     """A recording in progress: its nodes in order, and the arrays it captured."""
 
-    __slots__ = ("arrays", "inputs", "name", "nodes", "open", "serial")
+    __slots__ = ("arrays", "bounds", "inputs", "name", "nodes", "open")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.nodes: list[Node] = []
         self.inputs: list[Node] = []
         self.arrays: dict[int, tuple[Any, Node]] = {}
+        self.bounds: dict[Node, tuple[int, int]] = {}
+        """What a lifted Python integer has to lie between to fit the arrays it meets, by its input."""
         self.open = True
-        self.serial = next(_serial)
+
+    def lifted(self, node: Node) -> list[Node]:
+        """The lifted Python scalars that a value is made of, or nothing where arrays are involved as well."""
+        found = []
+        for origin in topological([node]):
+            if not origin.operands and origin.op is not Constant:
+                if not (origin.type.weak and origin in self.inputs):
+                    return []
+                found.append(origin)
+        return found
+
+    def require_value(self, scalars: Sequence[Node]) -> NoReturn:
+        """Make these inputs static: the trace ends here and starts again."""
+        raise StaticNeeded([self.inputs.index(node) for node in scalars])
 
     def __repr__(self) -> str:
         return f"<trace of {self.name}>"
@@ -57,6 +69,8 @@ class State(threading.local):
         self.scope: str = ""
         self.tapes = 0
         """How many eager gradients are being recorded: deferred values keep their history meanwhile."""
+        self.recorded = 0
+        """Nodes recorded outside traces since everything deferred was last computed."""
         self.uncompiled = False
 
 
@@ -111,7 +125,10 @@ def record(op: type[Op], operands: Sequence[Node], attrs: Mapping[str, Any]) -> 
     types = tuple(operand.type for operand in operands)
     held = current_policy()
     results = op.recorded(types, attrs, held)
-    _refuse_overflow(op, operands, types, attrs, held)
+    if any(t.weak and t.dtype.is_integer for t in types):
+        _check_range(op, operands, types, attrs, held)
+    if results[0].weak and current_trace() is None and all(o.op is Constant for o in operands):
+        return _number(op, operands, types, attrs, results[0])
     return keep(
         Node(
             op, tuple(operands), attrs, results,
@@ -125,22 +142,46 @@ def keep(node: Node) -> Node:
     trace = current_trace()
     if trace is not None:
         trace.nodes.append(node)
+    else:
+        STATE.recorded += 1
     return node
 
 
-def _refuse_overflow(
+def _number(
+    op: type[Op], operands: Sequence[Node], types: tuple[TensorType, ...], attrs: Mapping[str, Any], t: TensorType
+) -> Node:
+    """An operation on Python numbers outside a trace: its value at Python's own width, again weak."""
+    dtypes = op.promoted(types, attrs, None)
+    given = [TensorType((), dtype) for dtype in dtypes]
+    arrays = [constant_array(o.attrs["value"], g) for o, g in zip(operands, given, strict=True)]
+    inputs = tuple(Node(Constant, (), o.attrs, (g,)) for o, g in zip(operands, given, strict=True))
+    value = evaluate_node(Node(op, inputs, attrs, (TensorType((), t.dtype),)), arrays)
+    return constant_node(value.item(), t)
+
+
+def _check_range(
     op: type[Op], operands: Sequence[Node], types: tuple[TensorType, ...], attrs: Mapping[str, Any], held: DType | None
 ) -> None:
-    """A Python integer that does not fit the dtype of the arrays it meets is an error, as in NumPy."""
-    for k, node in enumerate(operands):
-        if node.op is Constant and types[k].weak and types[k].dtype.is_integer:
-            dtype = op.promoted(types, attrs, held)[k]
-            if not dtype.is_inexact:
-                low, high = dtype.range
-                if not low <= node.attrs["value"] <= high:
-                    where = sources.here()
-                    at = f" (at {where})" if where else ""
-                    raise OverflowError(f"{node.attrs['value']} does not fit {dtype.name} in {op.schema_v1.name}{at}")
+    """A Python integer that does not fit the dtype of the arrays it meets is an error, as in NumPy.
+
+    Of a lifted one the trace remembers what fits; one computed from lifted ones becomes static.
+    """
+    to = (attrs["dtype"],) if op is CastBackward else op.promoted(types, attrs, held)
+    for node, t, dtype in zip(operands, types, to, strict=True):
+        if not (t.weak and t.dtype.is_integer and dtype.is_integer) or dtype is t.dtype:
+            continue
+        low, high = dtype.range
+        trace = current_trace()
+        if node.op is Constant:
+            if not low <= node.attrs["value"] <= high:
+                where = sources.here()
+                at = f" (at {where})" if where else ""
+                raise OverflowError(f"{node.attrs['value']} does not fit {dtype.name} in {op.schema_v1.name}{at}")
+        elif trace is not None and node in trace.inputs:
+            below, above = trace.bounds.get(node, (low, high))
+            trace.bounds[node] = max(low, below), min(high, above)
+        elif trace is not None and (scalars := trace.lifted(node)):
+            trace.require_value(scalars)
 
 
 def constant_node(value: Scalar, t: TensorType) -> Node:

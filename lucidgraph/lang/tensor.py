@@ -5,14 +5,13 @@ Outside a trace a :class:`Tensor` is a node whose value is computed when it is n
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .. import dtypes, sources
-from ..config import config
 from ..dtypes import DType, as_dtype
 from ..errors import (
     ConcretizationError,
@@ -22,14 +21,12 @@ from ..errors import (
     ShapeError,
     UnsupportedError,
 )  # fmt: skip
-from ..ir import CapturedArray, Graph, Node, Op, TensorType, topological
+from ..ir import CapturedArray, Node, Op, TensorType
 from ..ir.op import get
-from ..ir.ops.core import Captured, CastBackward
+from ..ir.ops.core import Captured, CastBackward, Constant
 from ..ir.types import Shape
-from .recording import STATE, StaticNeeded, Trace, captured_node, constant_node, current_trace, record, scalar_node
-
-HOOKS: Final[dict[str, Callable[..., Any]]] = {}
-"""Filled by ``wiring``: ``evaluate(graph, arrays) -> arrays``, ``to_numpy(buffer)``, ``to_mlx(buffer)``."""
+from .deferred import HOOKS, bound_history, evaluate, has_value, pending, remember, value_of
+from .recording import STATE, Trace, captured_node, constant_node, current_trace, record, scalar_node
 
 _SCALARS = (bool, int, float, complex)
 
@@ -58,56 +55,6 @@ def array_type(value: Any) -> TensorType:
         ) from None
 
 
-# -- deferred values
-
-_values: weakref.WeakKeyDictionary[Node, Any] = weakref.WeakKeyDictionary()
-"""What nodes outside traces have been computed to."""
-_pending: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-"""Tensors that have no value yet: computed along when one of them is."""
-
-
-def _value_of(node: Node) -> Any:
-    """The array of a node that has one, or None."""
-    if node.op is Captured:
-        return Captured.array(node.attrs["value"])
-    return _values.get(node)
-
-
-def _has_value(node: Node) -> bool:
-    return node.op is Captured or node in _values
-
-
-def evaluate(tensors: Sequence[Tensor]) -> None:
-    """Compute the values of deferred tensors, all that are alive and on the way included."""
-    wanted = [t._node for t in tensors if not _has_value(t._node)]
-    if not wanted:
-        return
-    order = topological(wanted, stop=_has_value)
-    inside = set(order)
-    alive = [t for t in list(_pending.values()) if t._node in inside]
-    outputs = list(dict.fromkeys([*wanted, *(t._node for t in alive if not _has_value(t._node))]))
-    leaves = [node for node in order if _has_value(node)]
-    # Fresh inputs in place of the values, so that a cached program holds no array.
-    new: dict[Node, Node] = {}
-    inputs = []
-    for node in leaves:
-        new[node] = Node(get("input"), (), {}, node.types)
-        inputs.append(new[node])
-    nodes = []
-    for node in order:
-        if node not in new:
-            new[node] = node.replace(operands=tuple(new[o] for o in node.operands))
-            nodes.append(new[node])
-    graph = Graph(inputs, nodes, [new[n] for n in outputs], "recorded")
-    results = HOOKS["evaluate"](graph, [_value_of(n) for n in leaves])
-    for node, value in zip(outputs, results, strict=True):
-        _values[node] = value
-    for t in alive:
-        _pending.pop(id(t), None)
-        if not STATE.tapes:
-            t._settle()
-
-
 if TYPE_CHECKING:
 
     def _operator(self: Any, other: Any) -> Tensor: ...
@@ -123,25 +70,27 @@ class Tensor:
     [3.0, 6.0]
     """
 
-    __slots__ = ("__weakref__", "_node", "_trace")
+    __slots__ = ("__weakref__", "_node", "_trace", "_writes")
     __array_priority__ = 1000
 
     _node: Node
     _trace: Trace | None
+    _writes: int
+    """How often this object was written to: what it holds is another value each time."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise TypeError("a Tensor is made by lucidgraph.asarray, or by an operation")
 
     @staticmethod
-    def of_node(node: Node) -> Tensor:
-        """The tensor of a node recorded just now."""
+    def of_node(node: Node, trace: Trace | EllipsisType | None = ...) -> Tensor:
+        """The tensor of a node recorded just now, or in ``trace``."""
         tensor = object.__new__(Tensor)
         tensor._node = node
-        tensor._trace = current_trace()
+        tensor._trace = current_trace() if isinstance(trace, EllipsisType) else trace
+        tensor._writes = 0
         if tensor._trace is None and node.op is not Captured:
-            _pending[id(tensor)] = tensor
-            if len(_pending) > config.deferred_limit:
-                evaluate([tensor])
+            pending.add(tensor)
+            bound_history()
         return tensor
 
     @staticmethod
@@ -150,14 +99,20 @@ class Tensor:
         tensor = object.__new__(Tensor)
         tensor._node = Node(Captured, (), {"value": CapturedArray(array)}, (t,))
         tensor._trace = None
+        tensor._writes = 0
         return tensor
 
     def _settle(self) -> None:
         """Forget how the value came about."""
-        value = _values.get(self._node)
-        if value is not None and self._node.op is not Captured:
-            t = self._node.type
-            self._node = Node(Captured, (), {"value": CapturedArray(value)}, (TensorType(t.shape, t.user_dtype),))
+        node = self._node
+        if node.op in (Captured, Constant):
+            return
+        value = value_of(node)
+        if node.type.weak:
+            self._node = Node(Constant, (), {"value": HOOKS["to_numpy"](value).item()}, node.types)
+            remember(self._node, value)
+        else:
+            self._node = Node(Captured, (), {"value": CapturedArray(value)}, node.types)
 
     # -- what is known
 
@@ -198,12 +153,18 @@ class Tensor:
 
     def _concrete(self, wanted_by: str) -> Any:
         """The array; an error that names the user's line while tracing."""
+        self._require_value(wanted_by)
+        if not has_value(self._node):
+            evaluate([self])
+        return value_of(self._node)
+
+    def _require_value(self, wanted_by: str) -> None:
         if self._trace is not None:
             if not self._trace.open:
                 raise leaked(self)
-            scalars = self._lifted_scalars()
+            scalars = self._trace.lifted(self._node)
             if scalars:
-                raise StaticNeeded([self._trace.inputs.index(node) for node in scalars])
+                self._trace.require_value(scalars)
             made = f", made at {self._node.source}" if self._node.source else ""
             raise ConcretizationError(
                 f"{wanted_by} needs the value of a {self._node.type} from {self._node.name}{made}, while "
@@ -211,25 +172,11 @@ class Tensor:
                 hint="lucidgraph.where or lucidgraph.cond for a choice, lucidgraph.debug_print to look at it, "
                 "static_argnames for an argument that shapes the program",
             )
-        if not _has_value(self._node):
-            evaluate([self])
-        return _value_of(self._node)
-
-    def _lifted_scalars(self) -> list[Node]:
-        """The lifted Python scalars this value is made of, or nothing where arrays are involved as well."""
-        found = []
-        assert self._trace is not None
-        for node in topological([self._node]):
-            if not node.operands and node.name != "constant":
-                if not (node.type.weak and node in self._trace.inputs):
-                    return []
-                found.append(node)
-        return found
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The value as a NumPy array."""
+        """The value as a NumPy array of its own; ``numpy.asarray(x)`` is read-only and copies nothing."""
         array: np.ndarray[Any, Any] = HOOKS["to_numpy"](self._concrete("numpy()"))
-        return array.astype(self.dtype.numpy, copy=False)
+        return array.astype(self.dtype.numpy)
 
     def mlx(self) -> Any:
         """The value as an MLX array."""
@@ -327,6 +274,7 @@ class Tensor:
         def __setitem__(self, key: Any, value: Any) -> None: ...
 
         abs = all = any = argmax = argmin = astype = clip = conj = conjugate = copy = cos = _attached
+        cumprod = cumsum = _attached
         diagonal = dot = exp = flatten = log = log10 = log1p = log2 = max = mean = min = _attached
         moveaxis = prod = ravel = reciprocal = repeat = reshape = round = rsqrt = sigmoid = sin = _attached
         split = sqrt = square = squeeze = std = sum = swapaxes = take = to_device = trace = _attached
@@ -335,6 +283,13 @@ class Tensor:
 
 def _python_width(dtype: DType) -> Any:
     return np.float64 if dtype.is_floating else dtype.numpy
+
+
+def concrete(tensors: Sequence[Tensor], wanted_by: str) -> None:
+    """Compute tensors together. Raises :class:`ConcretizationError` for one that is being traced."""
+    for tensor in tensors:
+        tensor._require_value(wanted_by)
+    evaluate(tensors)
 
 
 def leaked(tensor: Tensor) -> LeakedTracerError:
@@ -353,8 +308,12 @@ def node_of(value: Any) -> Node:
     trace = current_trace()
     if isinstance(value, Tensor):
         if value._trace is trace:
+            if trace is None and not STATE.tapes and has_value(value._node):
+                value._settle()
             return value._node
         if value._trace is None:
+            if value._node.op is Constant:
+                return constant_node(value._node.attrs["value"], value._node.type)
             return _captured(value, value._concrete("capture"), value._node.type, trace)
         if not value._trace.open:
             raise leaked(value)
@@ -394,14 +353,15 @@ def _same_bits(source: np.ndarray[Any, Any], node: Node) -> bool:
 def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
     """Record one op over tensors, arrays and Python numbers, with the attributes it declares.
 
-    >>> apply(get("add"), asarray([1.0, 2.0]), 1).tolist()
+    >>> import lucidgraph as lg
+    >>> apply(lg.ops.AddBackward, asarray([1.0, 2.0]), 1).tolist()
     [2.0, 3.0]
     """
     return Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
 
 
 def asarray(value: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of an array, a Python number or nested lists of numbers.
+    """A tensor of an array, a Python number or nested lists of numbers and arrays.
 
     Python floats become float32, integers int64, unless ``dtype`` says otherwise; NumPy's and MLX's dtypes are kept.
     A NumPy array is copied. ``copy=False`` raises ``ValueError`` where a copy is needed.
@@ -416,10 +376,15 @@ def asarray(value: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if isinstance(value, Tensor):
         if copy:
             value = copy_of(value)
+        if value._node.type.weak:
+            return apply(CastBackward, value, dtype=value.dtype if wanted is None else wanted)
         return value if wanted is None or wanted is value.dtype else apply(CastBackward, value, dtype=wanted)
     if is_mlx(value):
         tensor = Tensor.of_node(node_of(value)) if current_trace() else Tensor.of_value(value, array_type(value))
         return tensor if wanted is None or wanted is tensor.dtype else apply(CastBackward, tensor, dtype=wanted)
+    if isinstance(value, list | tuple) and _holds_tensor(value):
+        joined = _stacked(value)
+        return joined if wanted is None else asarray(joined, dtype=wanted)
     if copy is False:
         raise ValueError("asarray(copy=False) of a value that is not a Tensor: its elements must be copied")
     array = _numpy_from(value, wanted)
@@ -438,8 +403,6 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         with np.errstate(all="ignore"):
             return np.array(value, dtype=(wanted or t.dtype).numpy, order="C")
     if type(value) in _SCALARS or isinstance(value, list | tuple):
-        if _holds_tensor(value):
-            raise DTypeError("a list of tensors is no array", hint="lucidgraph.stack(list)")
         try:
             array = np.array(value)
         except ValueError as error:
@@ -462,6 +425,14 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     raise DTypeError(f"{type(value).__name__} is no array: {value!r:.80}")
 
 
+def _stacked(values: list[Any] | tuple[Any, ...]) -> Tensor:
+    """Nested lists that hold tensors, along a new first axis."""
+    parts = [asarray(v) for v in values]
+    if len({part.shape for part in parts}) > 1:
+        raise ShapeError(f"tensors of shapes {', '.join(str(p.shape) for p in parts[:5])} do not make one array")
+    return apply(get("concat"), *(apply(get("expand_dims"), part, axis=(0,)) for part in parts), axis=0)
+
+
 def _holds_tensor(value: Any) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(_holds_tensor(v) for v in value))
 
@@ -479,9 +450,9 @@ def _is_big_integer(value: Any) -> bool:
 def copy_of(tensor: Tensor) -> Tensor:
     """Another tensor object of the same value: writes to one leave the other alone."""
     twin = object.__new__(Tensor)
-    twin._node, twin._trace = tensor._node, tensor._trace
-    if twin._trace is None and not _has_value(twin._node):
-        _pending[id(twin)] = twin
+    twin._node, twin._trace, twin._writes = tensor._node, tensor._trace, 0
+    if twin._trace is None and not has_value(twin._node):
+        pending.add(twin)
     return twin
 
 
@@ -494,24 +465,25 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
     if tensor._trace is not trace:
         if tensor._trace is not None and not tensor._trace.open:
             raise leaked(tensor)
-        assert trace is not None
+        open_trace = trace or tensor._trace
         raise UnsupportedError(
-            f"a write to a {tensor._node.type} from outside, while {trace.name} is being traced",
+            f"a write to a {tensor._node.type} from outside, while {open_trace} is open",
             hint="pass it as an argument, or write to lucidgraph.copy(x)",
         )
     tensor._node = value._node
-    if trace is None and not _has_value(value._node):
-        _pending[id(tensor)] = tensor
+    tensor._writes += 1
+    if trace is None and not has_value(value._node):
+        pending.add(tensor)
 
 
 def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
     """The value of a tensor that has been computed already, or None."""
-    if tensor._trace is not None or not _has_value(tensor._node):
+    if tensor._trace is not None or not has_value(tensor._node):
         return None
     return tensor.numpy()
 
 
 __all__ = [
-    "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "copy_of", "evaluate", "is_array", "is_mlx",
-    "known_value", "leaked", "node_of", "rebind", "sources",
+    "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "concrete", "copy_of", "evaluate",
+    "is_array", "is_mlx", "known_value", "leaked", "node_of", "rebind", "sources",
 ]  # fmt: skip

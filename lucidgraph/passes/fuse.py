@@ -4,202 +4,250 @@ A kernel has a domain: a full shape S and at most one set of reduced axes A. Its
 element per point of S, and *row* values, one per point of S without A. Row values are broadcast back to S inside
 the kernel, so a whole softmax, or a layer norm and its gradient, is one kernel. Constants are repeated in every
 kernel that reads them. Which ops join is asked of the ops: ``elementwise``, ``reduces``, ``view``.
+
+Kernels and the nodes between them are units kept in an order in which each stands after what it reads. A node that
+joins a kernel may need units that stand after it: they are moved before it, unless they depend on it (the new edges
+would close a cycle). That search looks only at what stands between, so a chain takes time linear in its length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from ..ir import Graph, Node, Origin, TensorType
+from ..ir import Graph, Node, Origin, TensorType, topological
 from ..ir.ops.core import Constant, Input, Kernel, Result
 from ..ir.types import Shape
 
-MAX_MEMBERS = 96
+MAX_MEMBERS: Final = 96
 """Longer chains are cut, so that code stays small and equal pieces share one kernel."""
+_LOOKED_AT: Final = 1024
+"""How many reads are followed to find out whether a kernel may take a node in; beyond, it does not."""
+_GAP: Final = 1 << 128
 
 
-class _Group:
-    """A kernel in the making."""
+class _Unit:
+    """A kernel in the making, or one node outside kernels: ``full`` is None."""
 
-    __slots__ = ("axes", "below", "full", "members", "number", "rows")
+    __slots__ = ("at", "axes", "following", "full", "members", "number", "previous", "reads", "rows")
 
-    def __init__(self, number: int, full: Shape) -> None:
+    def __init__(self, number: int, full: Shape | None) -> None:
         self.number = number
         self.full = full
         self.axes: tuple[int, ...] | None = None
         self.members: dict[Node, bool] = {}
         """Each member, and whether it is a row value."""
-        self.below = 0
-        """The numbers of all groups this one depends on, as bits."""
-        self.rows: set[Shape] = set()
+        self.reads: dict[Node, None] = {}
+        """What members read, through views."""
+        self.rows: tuple[Shape, ...] = ()
+        """The shapes of row values."""
+        self.at = 0
+        self.previous: _Unit = self
+        self.following: _Unit = self
 
     def set_axes(self, axes: tuple[int, ...]) -> None:
+        assert self.full is not None
         self.axes = axes
-        self.rows = {
-            tuple(n for k, n in enumerate(self.full) if k not in axes),
-            tuple(1 if k in axes else n for k, n in enumerate(self.full)),
-        }
+        kept = tuple(1 if k in axes else n for k, n in enumerate(self.full))
+        self.rows = (tuple(n for k, n in enumerate(self.full) if k not in axes), kept)
+
+    @property
+    def kept(self) -> Shape:
+        """The full shape with reduced axes of size 1."""
+        return self.rows[1]
+
+
+class _Order:
+    """Units in a line, each after all that it reads. Neighbours can be asked for, and places compared, at once."""
+
+    def __init__(self) -> None:
+        self.first = _Unit(-1, None)
+
+    def append(self, unit: _Unit) -> None:
+        self.insert([unit], self.first)
+
+    def insert(self, units: Sequence[_Unit], after: _Unit) -> None:
+        """Put units, in their order, before ``after``; before the first means at the end."""
+        before = after.previous
+        low = before.at
+        gap = _GAP if after is self.first else (after.at - low) // (len(units) + 1)
+        for unit in units:
+            low += gap
+            unit.at = low
+            unit.previous, before.following = before, unit
+            before = unit
+        before.following, after.previous = after, before
+        if not gap:
+            self.spread()
+
+    def remove(self, unit: _Unit) -> None:
+        unit.previous.following, unit.following.previous = unit.following, unit.previous
+
+    def spread(self) -> None:
+        """Number the line anew."""
+        unit, at = self.first.following, 0
+        while unit is not self.first:
+            at += _GAP
+            unit.at = at
+            unit = unit.following
 
 
 class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.groups: list[_Group] = []
-        self.group_of: dict[Node, _Group] = {}
-        self.below: dict[Node, int] = dict.fromkeys(graph.inputs, 0)
-        """The groups that a node outside groups depends on."""
+        self.count = 0
+        self.order = _Order()
+        self.unit_of: dict[Node, _Unit] = {}
         self.base: dict[Node, Node] = {}
         """What a chain of views starts from."""
         self.place_of = {node: k for k, node in enumerate(graph.nodes)}
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
-            self.base[node] = self.base.get(node.operands[0], node.operands[0]) if node.op.view else node
-            if (node.op.elementwise or node.op.reduces) and len(node.types) == 1:
+            if node.op.view:
+                self.base[node] = self.base.get(node.operands[0], node.operands[0])
+            elif (node.op.elementwise or node.op.reduces) and len(node.types) == 1:
                 self.place(node)
-            else:
-                self.below[node] = self.reach(node.operands)
-        return self.rebuilt()
+            elif node.op is not Constant:
+                self.join(node, self.unit(None), False)
+        fused = self.rebuilt()
+        # The units stand in a ring: the nodes in them, with the arrays they hold, must not wait for its collection.
+        for unit in self.unit_of.values():
+            unit.members.clear()
+            unit.reads.clear()
+        return fused
+
+    def unit(self, full: Shape | None) -> _Unit:
+        made = _Unit(self.count, full)
+        self.count += 1
+        self.order.append(made)
+        return made
+
+    def read(self, node: Node) -> Iterable[Node]:
+        """The operands of a node, through views."""
+        return (self.base.get(o, o) for o in node.operands)
 
     # -- where a node goes
 
-    def reach(self, operands: Sequence[Node]) -> int:
-        """All groups that these values depend on, their own included."""
-        bits = 0
-        for operand in operands:
-            group = self.group_of.get(operand)
-            bits |= self.below[operand] if group is None else group.below | (1 << group.number)
-        return bits
-
     def place(self, node: Node) -> None:
-        for group in self.candidates(node):
-            row = self.fits(node, group)
-            if row is not None:
-                self.join(node, group, row)
+        for unit in self.candidates(node):
+            row = self.fits(node, unit)
+            if row is not None and self.pulled(self.read(node), unit):
+                self.join(node, unit, row)
                 return
-        full = node.operands[0].shape if node.op.reduces else node.shape
-        group = _Group(len(self.groups), full)
-        self.groups.append(group)
-        self.join(node, group, node.op.reduces)
+        self.join(node, self.unit(node.operands[0].shape if node.op.reduces else node.shape), node.op.reduces)
 
-    def candidates(self, node: Node) -> list[_Group]:
-        """The groups of the operands, the latest first."""
-        found = {g.number: g for o in node.operands if (g := self.group_of.get(self.base.get(o, o))) is not None}
+    def candidates(self, node: Node) -> list[_Unit]:
+        """The kernels of the operands, the latest first."""
+        found = {u.number: u for o in self.read(node) if (u := self.unit_of.get(o)) is not None and u.full is not None}
         return [found[k] for k in sorted(found, reverse=True)]
 
-    def fits(self, node: Node, group: _Group) -> bool | None:
-        """Whether ``node`` would be a row value of ``group`` (True), a full one (False), or does not fit (None)."""
-        if len(group.members) >= MAX_MEMBERS:
+    def fits(self, node: Node, unit: _Unit) -> bool | None:
+        """Whether ``node`` would be a row value of ``unit`` (True), a full one (False), or does not fit (None)."""
+        if len(unit.members) >= MAX_MEMBERS:
             return None
         if node.op.reduces:
             axes = node.attrs["axis"]
-            if node.operands[0].shape != group.full or group.axes not in (None, axes) or not axes:
+            if node.operands[0].shape != unit.full or unit.axes not in (None, axes) or not axes:
                 return None
-            return True if self.readable(node, group, row=False) else None
-        if node.shape == group.full and self.readable(node, group, row=False):
+            return True if self.readable(node, unit, row=False) else None
+        if node.shape == unit.full and self.readable(node, unit, row=False):
             return False
-        if node.shape in group.rows and self.readable(node, group, row=True):
+        if node.shape in unit.rows and self.readable(node, unit, row=True):
             return True
         return None
 
-    def readable(self, node: Node, group: _Group, row: bool) -> bool:
-        """Whether all operands can be read at a full (or row) point of ``group``, without a cycle between kernels."""
+    def readable(self, node: Node, unit: _Unit, row: bool) -> bool:
+        """Whether a full (or row) value of a kernel can read what is made in ``unit`` there: at the same point."""
         for operand in node.operands:
             base = self.base.get(operand, operand)
-            if base.op is Constant:
-                continue
-            inside = group.members.get(base)
+            inside = unit.members.get(base)
             if inside is None:
-                if self.reach([operand]) >> group.number & 1:
-                    return False
-            elif inside:
-                if not self.is_row_view(operand, base, group, row):
+                continue
+            if inside:
+                if not self.is_row_view(operand, base, unit, row):
                     return False
             elif row or operand is not base:
                 return False
         return True
 
-    def is_row_view(self, operand: Node, base: Node, group: _Group, row: bool) -> bool:
-        """Whether a chain of views over a row value only adds, drops or repeats the reduced axes."""
+    def is_row_view(self, operand: Node, base: Node, unit: _Unit, row: bool) -> bool:
+        """Whether a chain of views over a row value only adds, drops or repeats the reduced axes.
+
+        The two shapes of row values differ in rank, and the elements of both stand in the same order: a view that
+        turns one into the other moves nothing. A view from a shape to itself does (it flips, it transposes).
+        """
         while operand is not base:
-            spread = operand.shape == group.full and operand.operands[0].shape == _kept(group)
-            if operand.shape not in group.rows and not (spread and not row):
+            source = operand.operands[0]
+            spread = not row and operand.shape == unit.full and source.shape == unit.kept
+            if operand.shape == source.shape or not (spread or operand.shape in unit.rows):
                 return False
-            operand = operand.operands[0]
+            operand = source
         return True
 
-    def join(self, node: Node, group: _Group, row: bool) -> None:
-        if node.op.reduces and group.axes is None:
-            group.set_axes(node.attrs["axis"])
-        group.members[node] = row
-        self.group_of[node] = group
-        for other in self.candidates(node):
-            if other is not group:
-                self.merge(other, group)
-        group = self.group_of[node]
-        outside = [o for o in node.operands if self.group_of.get(self.base.get(o, o)) is not group]
-        self.raise_below(group, self.reach(outside))
+    def pulled(self, nodes: Iterable[Node], unit: _Unit, besides: _Unit | None = None) -> bool:
+        """Move what makes these nodes before ``unit``, if it does not depend on ``unit``.
 
-    def raise_below(self, group: _Group, bits: int) -> None:
-        """Add dependences to a group and to all that depend on it."""
-        if bits & ~group.below:
-            group.below |= bits
-            mark = 1 << group.number
-            for other in self.groups:
-                if other.below & mark:
-                    other.below |= bits
-            for node, below in self.below.items():
-                if below & mark:
-                    self.below[node] = below | bits
-
-    def merge(self, other: _Group, group: _Group) -> None:
-        """Take ``other`` into ``group`` where both have one domain and no third kernel lies between them."""
-        if other.full != group.full or len(other.members) + len(group.members) > MAX_MEMBERS:
-            return
-        if other.axes is not None and group.axes is not None and other.axes != group.axes:
-            return
-        mark, own = 1 << other.number, 1 << group.number
-        if not self.mergeable(group, other, mark) or not self.mergeable(other, group, own):
-            return
-        for node, row in other.members.items():
-            self.group_of[node] = group
-            group.members[node] = row
-        if group.axes is None and other.axes is not None:
-            group.set_axes(other.axes)
-        for g in self.groups:
-            if g.below & mark:
-                g.below = g.below & ~mark | own
-        for node, below in self.below.items():
-            if below & mark:
-                self.below[node] = below & ~mark | own
-        group.below = (group.below | other.below) & ~own & ~mark
-        other.members = {}
-        self.raise_below(group, other.below & ~own)
-
-    def mergeable(self, group: _Group, other: _Group, mark: int) -> bool:
-        """Whether ``group`` reads ``other`` only in ways that one kernel can, and nothing else between them."""
-        for node, row in group.members.items():
-            for operand in node.operands:
-                base = self.base.get(operand, operand)
-                if base in group.members or base.op is Constant:
-                    continue
-                if base not in other.members:
-                    if self.reach([operand]) & mark:
-                        return False
-                elif other.members[base]:
-                    if not self.is_row_view(operand, base, other, row):
-                        return False
-                elif operand is not base or row:
-                    return False
+        Direct reads of ``unit`` do not count, nor do those of ``besides``.
+        """
+        needed: set[_Unit] = set()
+        stack = [u for n in nodes if (u := self.unit_of.get(n)) is not None and u is not unit and u is not besides]
+        left = _LOOKED_AT
+        while stack:
+            u = stack.pop()
+            if u.at < unit.at or u in needed:
+                continue
+            left -= len(u.reads)
+            if u is unit or left < 0:
+                return False
+            needed.add(u)
+            stack.extend(v for n in u.reads if (v := self.unit_of.get(n)) is not None and v is not u)
+        if needed:
+            found = sorted(needed, key=lambda u: u.at)
+            for u in found:
+                self.order.remove(u)
+            self.order.insert(found, unit)
         return True
+
+    def join(self, node: Node, unit: _Unit, row: bool) -> None:
+        """Make a node a member, and the kernels that it reads one with its own where that can be."""
+        if unit.full is not None and node.op.reduces and unit.axes is None:
+            unit.set_axes(node.attrs["axis"])
+        unit.members[node] = row
+        unit.reads.update(dict.fromkeys(self.read(node)))
+        self.unit_of[node] = unit
+        if unit.full is not None:
+            for other in self.candidates(node):
+                if other is not unit:
+                    unit = self.merged(other, unit)
+
+    def merged(self, other: _Unit, unit: _Unit) -> _Unit:
+        """``unit`` in one with ``other``, which it reads, where both have one domain and no third lies between them."""
+        if other.full != unit.full or len(other.members) + len(unit.members) > MAX_MEMBERS:
+            return unit
+        if other.axes is not None and unit.axes is not None and other.axes != unit.axes:
+            return unit
+        if not all(self.readable(node, other, row) for node, row in unit.members.items()):
+            return unit
+        if not self.pulled(unit.reads, other, unit):
+            return unit
+        self.order.remove(unit)
+        for node, row in unit.members.items():
+            self.unit_of[node] = other
+            other.members[node] = row
+        other.reads.update(unit.reads)
+        if other.axes is None and unit.axes is not None:
+            other.set_axes(unit.axes)
+        other.number = unit.number
+        return other
 
     # -- the new graph
 
     def rebuilt(self) -> Graph:
-        order: list[Node | _Group] = []
-        seen: set[Node | _Group] = set(self.graph.inputs)
+        order: list[Node | _Unit] = []
+        seen: set[Node | _Unit] = set(self.graph.inputs)
         for start in (*(n for n in self.graph.nodes if n.op.effect), *self.graph.outputs):
-            stack: list[tuple[Node | _Group, bool]] = [(self.group_of.get(start, start), False)]
+            stack: list[tuple[Node | _Unit, bool]] = [(self.home(start), False)]
             while stack:
                 unit, done = stack.pop()
                 if done:
@@ -207,13 +255,13 @@ class _Fusion:
                 elif unit not in seen:
                     seen.add(unit)
                     stack.append((unit, True))
-                    reads = self.externals(unit) if isinstance(unit, _Group) else unit.operands
-                    stack.extend((self.group_of.get(o, o), False) for o in reversed(reads))
+                    reads = self.externals(unit) if isinstance(unit, _Unit) else unit.operands
+                    stack.extend((self.home(o), False) for o in reversed(reads))
         users = self.used_outside(order)
         new: dict[Node, Node] = {node: node for node in self.graph.inputs}
         nodes: list[Node] = []
         for unit in order:
-            if isinstance(unit, _Group):
+            if isinstance(unit, _Unit):
                 self.emit(unit, users, new, nodes)
             else:
                 operands = tuple(new[o] for o in unit.operands)
@@ -222,40 +270,41 @@ class _Fusion:
         outputs = [new[node] for node in self.graph.outputs]
         return Graph(self.graph.inputs, nodes, outputs, "explicit", self.graph.input_names)
 
-    def inside(self, operand: Node, group: _Group) -> bool:
+    def home(self, node: Node) -> Node | _Unit:
+        """The kernel that makes a value, or the node itself."""
+        unit = self.unit_of.get(node)
+        return node if unit is None or unit.full is None else unit
+
+    def inside(self, operand: Node, unit: _Unit) -> bool:
         """Whether an operand is made inside the kernel: a member, a view of a row value, or a constant."""
         base = self.base.get(operand, operand)
-        return base.op is Constant or base in group.members
+        return base.op is Constant or base in unit.members
 
-    def externals(self, group: _Group) -> list[Node]:
-        reads = dict.fromkeys(o for node in group.members for o in node.operands if not self.inside(o, group))
+    def externals(self, unit: _Unit) -> list[Node]:
+        reads = dict.fromkeys(o for node in unit.members for o in node.operands if not self.inside(o, unit))
         return list(reads)
 
-    def used_outside(self, order: Sequence[Node | _Group]) -> set[Node]:
+    def used_outside(self, order: Sequence[Node | _Unit]) -> set[Node]:
         """The members whose value leaves their kernel."""
         used = set(self.graph.outputs)
         for unit in order:
-            used.update(self.externals(unit) if isinstance(unit, _Group) else unit.operands)
+            used.update(self.externals(unit) if isinstance(unit, _Unit) else unit.operands)
         return used
 
-    def emit(self, group: _Group, users: set[Node], new: dict[Node, Node], nodes: list[Node]) -> None:
-        externals = self.externals(group)
-        members = sorted(group.members, key=self.place_of.__getitem__)
+    def emit(self, unit: _Unit, users: set[Node], new: dict[Node, Node], nodes: list[Node]) -> None:
+        externals = self.externals(unit)
+        members = sorted(unit.members, key=self.place_of.__getitem__)
         local: dict[Node, Node] = {}
         for node in externals:
             local[node] = Node(Input, (), {}, (TensorType(node.shape, node.dtype),))
         body: list[Node] = []
 
-        def made(node: Node) -> Node:
-            """The node inside the body; views and constants are written where they are first read."""
+        # Views and constants are written where they are first read.
+        for node in topological(members, stop=local.__contains__):
             if node not in local:
-                operands = tuple(made(operand) for operand in node.operands)
+                operands = tuple(local[operand] for operand in node.operands)
                 local[node] = node if operands == node.operands else node.replace(operands=operands)
                 body.append(local[node])
-            return local[node]
-
-        for node in members:
-            made(node)
         leaving = [node for node in members if node in users]
         inner = Graph([local[n] for n in externals], body, [local[n] for n in leaving], "explicit")
         kernel = Node(
@@ -271,12 +320,6 @@ class _Fusion:
                     Result, (kernel,), {"index": k}, (node.type,), source=node.source, origin=kernel.origin
                 )
                 nodes.append(new[node])
-
-
-def _kept(group: _Group) -> Shape:
-    """The full shape with reduced axes of size 1."""
-    assert group.axes is not None
-    return tuple(1 if k in group.axes else n for k, n in enumerate(group.full))
 
 
 def _names(members: Sequence[Node]) -> str:

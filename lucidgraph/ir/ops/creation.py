@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import DType, bool_
+from ...dtypes import DType, bool_, int64
 from ...errors import DTypeError, ShapeError
+from ..builder import Var
 from ..op import Op, register
 from ..schema import OpSchema
 from ..types import TensorType
@@ -35,3 +36,9 @@ class Arange(Op):
             first, by = (np.uint64(v % 2**64) for v in (start, step))
             return (first + np.arange(size, dtype=np.uint64) * by).astype(dtype.numpy)
         return (float(start) + np.arange(size, dtype=np.float64) * float(step)).astype(dtype.numpy)
+
+
+def counted(like: Var, count: int) -> Var:
+    """0, 1, … up to ``count`` as int64, in the builder of ``like``."""
+    from_zero = {"start": 0, "step": 1, "size": count, "dtype": int64}
+    return Var(like.builder, like.builder.emit(Arange, (), from_zero))

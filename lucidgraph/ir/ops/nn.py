@@ -12,10 +12,11 @@ from typing import Any
 from ...dtypes import DType, float32, int64
 from ...errors import AxisError, DTypeError, ShapeError
 from ..builder import Var
-from ..op import ZERO, Composite, Elementwise, Gradient, Types, get, register
+from ..op import ZERO, Composite, Elementwise, Gradient, Types, register
 from ..schema import AmpPolicy, OpSchema
 from ..types import TensorType
 from .arithmetic import MaskedMulBackward, WhereBackward
+from .creation import counted
 from .linalg import MatmulBackward, check_contraction, stacked_rows
 from .reduce import Axes, MaxBackward, MeanBackward, Reduction, reduced_shape
 
@@ -409,13 +410,8 @@ def one_hot(classes: Var, axis: int, like: Var) -> Var:
     count = like.shape[axis]
     wide = classes.astype(int64)
     wide = WhereBackward.of(wide < 0, wide + count, wide).expand_dims((axis,))
-    numbers = _arange(like, count).reshape(tuple(count if k == axis else 1 for k in range(like.ndim)))
+    numbers = counted(like, count).reshape(tuple(count if k == axis else 1 for k in range(like.ndim)))
     return (wide == numbers).astype(like.dtype)
-
-
-def _arange(like: Var, count: int) -> Var:
-    from_zero = {"start": 0, "step": 1, "size": count, "dtype": int64}
-    return Var(like.builder, like.builder.emit(get("arange"), (), from_zero))
 
 
 @register

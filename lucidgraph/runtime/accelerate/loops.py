@@ -11,7 +11,7 @@ The function's type is ``void (i64 *args, i64 begin, i64 end, i64 thread)``: ite
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
@@ -38,13 +38,15 @@ class Layout:
     """What of a kernel's operands is fixed in its code.
 
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
-    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"`` or ``"strided"``.
+    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"`` or ``"strided"``. A
+    ``short`` vector axis does not fill two vectors.
     """
 
     columns: bool
     outer: int
     reduced: int
     access: tuple[str, ...]
+    short: bool
 
     @property
     def axes(self) -> int:
@@ -55,7 +57,7 @@ class Layout:
 class Slots:
     """Where things stand in a kernel's arguments, an array of 64-bit integers."""
 
-    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride")
+    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride", "kept_stride")
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -123,17 +125,31 @@ class Body:
                     stack.extend(node.operands)
         return list(needed)
 
-    @property
-    def cheap(self) -> bool:
-        return all(n.op.flops_per_element < _EXPENSIVE_FLOPS for n in self.graph.nodes)
+    def work(self, level: int) -> list[Node]:
+        """The full values that a pass computes."""
+        kept = set(self.kept())
+        found: dict[Node, None] = {}
+        stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
+        while stack:
+            node = stack.pop()
+            known = node in kept and self.level[node] < level
+            if node.operands and node not in found and self.is_full[node] and not known:
+                found[node] = None
+                stack.extend(node.operands)
+        return list(found)
 
 
-def lane_count(body: Body, machine: Machine) -> int:
+def pass_lanes(body: Body, level: int, machine: Machine, short: bool) -> int:
     """Two or four registers a vector where there is little to do with each element, one where there is much."""
-    if not body.cheap or len(body.graph.nodes) > 24:
+    work = body.work(level)
+    if short or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work) or len(work) > 24:
         return machine.lanes
-    folds = sum(n.op.reduces for n in body.graph.nodes)
-    return machine.lanes * (4 if folds and len(body.graph.nodes) <= 4 else 2)
+    return machine.lanes * (4 if body.folds(level) and len(work) <= 4 else 2)
+
+
+def lane_count(body: Body, machine: Machine, short: bool = False) -> int:
+    """The lanes of a kernel by columns: those that suit its dearest pass."""
+    return min(pass_lanes(body, level, machine, short) for level in range(body.passes))
 
 
 def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Module:
@@ -146,15 +162,21 @@ def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Mod
 @final
 class _Kernel(KernelWriter):
     def __init__(self, body: Body, layout: Layout, machine: Machine, module: ir.Module) -> None:
-        super().__init__(module, machine, lane_count(body, machine))
+        super().__init__(module, machine, lane_count(body, machine, layout.short))
         self.body = body
         self.layout = layout
         self.slots = Slots(layout)
         self.rows: dict[Node, Value] = {}
-        """Row values known so far."""
+        """Row values known so far: one lane by rows, a vector by columns."""
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
-        self.kept = {node: k for k, node in enumerate(body.kept())}
-        self.cell = kept_cell(self.kept)
+        self.keep_in = Kept(body)
+        self.single = Lanes(self.b, 1, machine)
+        widths = (
+            [machine.lanes]
+            if layout.columns
+            else [pass_lanes(body, k, machine, layout.short) for k in range(body.passes)]
+        )
+        self.by_pass = [Lanes(self.b, width, machine) for width in widths]
 
     # -- the nest
 
@@ -166,6 +188,7 @@ class _Kernel(KernelWriter):
         self.limit = self.argument(s.head("limit"))
         self.pieces = self.argument(s.head("pieces"))
         self.count = self.argument(s.head("count"))
+        self.kept_stride = self.argument(s.head("kept_stride"))
         offset = b.mul(self.fn.args[3], self.argument(s.head("scratch_stride")))
         self.scratch = b.gep(b.inttoptr(self.argument(s.head("scratch")), PTR), [offset], source_etype=ir.IntType(8))
         self.outer_sizes = [self.argument(s.sizes + k) for k in range(layout.outer)]
@@ -180,7 +203,7 @@ class _Kernel(KernelWriter):
             if layout.columns:
                 start = b.mul(b.srem(item, self.chunks), self.chunk)
                 stop = self.smaller(b.add(start, self.chunk), self.vector)
-                self.span(start, stop, self.column)
+                self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
             else:
                 self.row()
         b.ret_void()
@@ -216,10 +239,11 @@ class _Kernel(KernelWriter):
     def row(self) -> None:
         """One row: vectors along a reduced axis, joined across lanes at the end of each pass."""
         self.rows.clear()
-        width = self.lanes.count
-        padded = self.b.and_(self.b.add(self.vector, I64(width - 1)), I64(-width))
+        padded = self.b.and_(self.b.add(self.vector, I64(PADDING - 1)), I64(-PADDING))
         for level in range(self.body.passes):
+            self.lanes = self.single
             self.prepare(level, self.at_row, None)
+            self.lanes = self.by_pass[level]
             states = self.fresh(level)
             with self.reduced_loops() as (indices, number):
                 pointers = self.moved(self.at_row, indices, self.layout.outer)
@@ -231,11 +255,17 @@ class _Kernel(KernelWriter):
                     index = self.b.add(self.lanes.splat(v), self.lanes.iota())
                     self.point(level, at, mask, self.b.add(place, v), index, states)
 
-                self.span(I64(0), self.row_vector, point)
+                self.span(I64(0), self.row_vector, point, once=self.long(level))
             self.finish(states, across=True)
+        self.lanes = self.single
         self.prepare(self.body.passes, self.at_row, None)
         for k in self.body.row_outputs:
             self.store_row(k, self.at_row[len(self.inputs) + k], None)
+
+    def long(self, level: int) -> bool:
+        """Whether a pass has too much code to be written twice."""
+        work = self.body.work(level)
+        return len(work) > 24 or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work)
 
     def column(self, v: ir.Value, mask: ir.Value | None) -> None:
         """One vector along a kept axis: passes over the reduced axes, lane by lane."""
@@ -318,10 +348,11 @@ class _Kernel(KernelWriter):
         for fold, places in states:
             value = self.value(fold.node.operands[0], known)
             types = [v.type for v in fold.start(self.lanes)]
-            old = self.read(places, types)
-            new = fold.take(self.lanes, old, value, index)
-            for p, n, o in zip(places, new, old, strict=True):
-                self.b.store(n if mask is None else self.b.select(mask, n, o), p)
+            if mask is not None:
+                value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
+            new = fold.take(self.lanes, self.read(places, types), value, index)
+            for p, n in zip(places, new, strict=True):
+                self.b.store(n, p)
         for k, value in written:
             self.store(k, value, pointers[len(self.inputs) + k], mask)
 
@@ -329,8 +360,26 @@ class _Kernel(KernelWriter):
         for fold, places in states:
             state = self.read(places, [v.type for v in fold.start(self.lanes)])
             if across:
-                state = fold.across(self.lanes, state)
-            self.rows[fold.node] = fold.finish(self.lanes, state, self.count)
+                state = [self.first(v) for v in fold.across(self.lanes, state)]
+                self.rows[fold.node] = fold.finish(self.single, state, self.count)
+            else:
+                self.rows[fold.node] = fold.finish(self.lanes, state, self.count)
+
+    def first(self, v: ir.Value) -> ir.Value:
+        """The first lane alone."""
+        one = self.b.extract_element(v, ir.IntType(32)(0))
+        return self.b.insert_element(ir.Constant(self.single.vector(one.type), ir.Undefined), one, ir.IntType(32)(0))
+
+    def row_value(self, node: Node) -> Value:
+        """A row value in the lanes of the current pass."""
+        value = self.rows[node]
+        if self.layout.columns or self.lanes.count == 1:
+            return value
+        parts = [
+            self.lanes.splat(self.b.extract_element(v, ir.IntType(32)(0)))
+            for v in (value if isinstance(value, Pair) else [value])
+        ]
+        return Pair(*parts) if len(parts) == 2 else parts[0]
 
     # -- values
 
@@ -339,26 +388,28 @@ class _Kernel(KernelWriter):
         stack = [node]
         while stack:
             n = stack[-1]
-            if n in known or n in self.rows:
+            if n in known:
                 stack.pop()
                 continue
-            if n in self.inputs:
+            if n in self.rows:
+                known[n] = self.row_value(n)
+            elif n in self.inputs:
                 known[n] = self.loaded(n)
             elif n.op is Constant:
                 known[n] = self.lanes.number(n.attrs["value"], n.dtype)
-            elif self.body.is_full[n] and n in self.kept and self.body.level[n] < self.level:
+            elif n in self.keep_in.slots and self.body.level[n] < self.level:
                 known[n] = self.kept_value(n)
             else:
-                missing = [o for o in n.operands if o not in known and o not in self.rows]
+                missing = [o for o in n.operands if o not in known]
                 if missing:
                     stack.extend(missing)
                     continue
-                args = [known[o] if o in known else self.rows[o] for o in n.operands]
+                args = [known[o] for o in n.operands]
                 known[n] = args[0] if n.op.view else ELEMENTWISE[n.name](self.lanes, n, args)
-                if self.body.is_full[n] and n in self.kept:
+                if n in self.keep_in.slots:
                     self.keep(n, known[n])
             stack.pop()
-        return known[node] if node in known else self.rows[node]
+        return known[node]
 
     def loaded(self, node: Node) -> Value:
         k = self.inputs[node]
@@ -369,23 +420,27 @@ class _Kernel(KernelWriter):
         stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
         return self.lanes.load(node.dtype, pointer, stride, self.point_mask)
 
-    def scratch_place(self, node: Node) -> ir.Value:
-        """Where a kept value's vector lies: beside those of the other kept values at this point."""
-        cell = self.b.mul(self.place, I64(self.cell * len(self.kept)))
-        return self.lanes.offset(self.scratch, self.b.add(cell, I64(self.kept[node] * self.cell * self.lanes.count)))
+    def scratch_place(self, slot: int) -> ir.Value:
+        """Where this point's vector of a kept value lies."""
+        at = self.b.mul(self.place, I64(self.keep_in.cell))
+        return self.lanes.offset(self.scratch, self.b.add(at, self.b.mul(self.kept_stride, I64(slot))))
 
     def keep(self, node: Node, value: Value) -> None:
-        place = self.scratch_place(node)
+        slot = self.keep_in.slots[node]
         for k, part in enumerate(value if isinstance(value, Pair) else [value]):
-            self.b.store(part, self.lanes.offset(place, I64(k * self.cell // 2 * self.lanes.count)), align=4)
+            if node.dtype.is_bool:
+                part = self.b.zext(part, self.lanes.vector(ir.IntType(8)))
+            self.b.store(part, self.scratch_place(slot + k), align=1)
 
     def kept_value(self, node: Node) -> Value:
-        place = self.scratch_place(node)
+        slot = self.keep_in.slots[node]
+        if node.dtype.is_bool:
+            typ = self.lanes.vector(ir.IntType(8))
+            raw = self.b.load(self.scratch_place(slot), typ=typ, align=1)
+            return self.b.icmp_unsigned("!=", raw, ir.Constant(typ, None))
         typ = self.lanes.vector(register_type(node.dtype))
-        count = 2 if node.dtype.is_complex else 1
-        step = self.cell // 2 * self.lanes.count
-        parts = [self.b.load(self.lanes.offset(place, I64(k * step)), typ=typ, align=4) for k in range(count)]
-        return Pair(*parts) if count == 2 else parts[0]
+        parts = [self.b.load(self.scratch_place(slot + k), typ=typ, align=1) for k in range(parts_of(node))]
+        return Pair(*parts) if len(parts) == 2 else parts[0]
 
     def store(self, k: int, value: Value, pointer: ir.Value, mask: ir.Value | None) -> None:
         k += len(self.inputs)
@@ -394,25 +449,33 @@ class _Kernel(KernelWriter):
 
     def store_row(self, k: int, pointer: ir.Value, mask: ir.Value | None) -> None:
         """Write a row value: one element by rows, a vector by columns."""
-        node = self.body.graph.outputs[k]
-        value = self.value(node, {})
+        value = self.value(self.body.graph.outputs[k], {})
         if self.layout.columns:
             self.store(k, value, pointer, mask)
-            return
-        one = Lanes(self.b, 1, self.machine)
-        zero = ir.IntType(32)(0)
-        parts = [self.b.extract_element(v, zero) for v in (value if isinstance(value, Pair) else [value])]
-        singles = [self.b.insert_element(ir.Constant(one.vector(p.type), ir.Undefined), p, zero) for p in parts]
-        one.store(Pair(*singles) if len(singles) == 2 else singles[0], node.dtype, pointer, None, None)
+        else:
+            self.single.store(value, self.body.graph.outputs[k].dtype, pointer, None, None)
 
 
-def kept_cell(kept: Iterable[Node]) -> int:
-    """The bytes that one element of any kept value needs in the scratch row."""
-    return max((register_bytes(node) for node in kept), default=0)
+PADDING: Final = 64
+"""Rows of kept values are as long as the widest vectors fill."""
 
 
-def register_bytes(node: Node) -> int:
-    return node.dtype.itemsize if node.dtype.is_complex else max(4, node.dtype.itemsize)
+@final
+class Kept:
+    """The scratch rows of a kernel: ``slots`` says which one a kept value starts at, ``cell`` the bytes per element."""
+
+    def __init__(self, body: Body) -> None:
+        self.slots: dict[Node, int] = {}
+        self.count = 0
+        nodes = body.kept()
+        for node in nodes:
+            self.slots[node] = self.count
+            self.count += parts_of(node)
+        self.cell = max((max(4, node.dtype.itemsize // parts_of(node)) for node in nodes), default=0)
+
+
+def parts_of(node: Node) -> int:
+    return 2 if node.dtype.is_complex else 1
 
 
 _States = list[tuple[Fold, list[ir.Value]]]
@@ -427,4 +490,4 @@ def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Valu
         yield [first, *rest]
 
 
-__all__ = ["ELEMENTWISE", "Body", "Layout", "Slots", "build", "kept_cell", "lane_count"]
+__all__ = ["ELEMENTWISE", "PADDING", "Body", "Kept", "Layout", "Slots", "build", "lane_count"]

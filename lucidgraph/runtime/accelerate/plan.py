@@ -6,6 +6,7 @@ The table is data. Kernels are shared between plans, whatever their sizes; only 
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -22,6 +23,7 @@ from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, Stop
 from ...ir.text import format_value
 from ...ir.types import Shape
 from . import loops
+from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
@@ -80,6 +82,8 @@ class Plan:
     """Outputs that lie in a donated input, by their numbers."""
     arena: int = 0
     scratch: int = 0
+    threads: int = 1
+    """At most so many may run it: each has its part of the scratch memory."""
 
     @property
     def cost(self) -> int:
@@ -108,7 +112,7 @@ class Planner:
         self.system = system
         self.machine = system.compiler.machine
         self.code = system.compiler.code
-        self.plan = Plan()
+        self.plan = Plan(threads=threads)
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
         self.replaced: set[int] = set()
@@ -233,10 +237,11 @@ class Planner:
                 access.append("same")
             else:
                 access.append("strided")
-        layout = Layout(columns, len(outer), len(inner), tuple(access))
+        short = vector.size < 2 * self.machine.lanes
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short)
         code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
         slots = Slots(layout)
-        lanes = loops.lane_count(body, self.machine)
+        lanes = loops.lane_count(body, self.machine, short)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
@@ -246,14 +251,13 @@ class Planner:
             chunk = lanes * max(1, _CHUNK // lanes // max(folded, 1))
             chunk = min(chunk, -(-vector.size // lanes) * lanes)
         chunks = -(-vector.size // chunk) if columns else 1
-        kept = body.kept()
-        per_point = loops.kept_cell(kept) * len(kept)
-        inner_points = prod(a.size for a in inner)
-        span = lanes if columns else -(-vector.size // lanes) * lanes
+        kept = loops.Kept(body)
+        span = lanes if columns else -(-vector.size // loops.PADDING) * loops.PADDING
+        kept_stride = (prod(a.size for a in inner) * span + loops.PADDING) * kept.cell
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
-            "count": folded if count is None else count,
-            "scratch_stride": (inner_points * span + lanes) * per_point,
+            "count": folded if count is None else count, "kept_stride": kept_stride,
+            "scratch_stride": kept_stride * kept.count,
         }  # fmt: skip
         for name, value in head.items():
             words[slots.head(name)] = value
@@ -271,7 +275,7 @@ class Planner:
             code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
-        if per_point:
+        if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
 
@@ -398,31 +402,26 @@ class Planner:
                     break
 
     def assign(self) -> None:
-        """Offsets in the arena: first fit, largest first among those whose lives overlap."""
+        """Offsets in the arena: first fit, in the order in which the temporaries are written."""
         self.number_of = {id(b): k for k, b in enumerate(self.plan.buffers)}
         temporaries = sorted(
             (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
         )
-        live: list[Buffer] = []
-        for buffer in temporaries:
-            live = [b for b in live if b.last >= buffer.first]
+        arena = Arena()
+        # By the command that reads them last; what another has replaced does not come free.
+        ends: list[tuple[int, int]] = []
+        for k, buffer in enumerate(temporaries):
+            while ends and ends[0][0] < buffer.first:
+                dead = temporaries[heapq.heappop(ends)[1]]
+                if id(dead) not in self.replaced:
+                    arena.give(dead.offset, dead.nbytes)
             dying = self.dying(buffer)
-            if dying is not None:
-                buffer.offset = dying.offset
-                live = [b for b in live if b is not dying]
-                live.append(buffer)
-                continue
-            offset = 0
-            for other in sorted(live, key=lambda b: b.offset):
-                if offset + _aligned(buffer.nbytes) <= other.offset:
-                    break
-                offset = max(offset, other.offset + _aligned(other.nbytes))
-            buffer.offset = offset
-            live.append(buffer)
-            self.plan.arena = max(self.plan.arena, offset + _aligned(buffer.nbytes))
+            buffer.offset = arena.take(buffer.nbytes) if dying is None else dying.offset
+            heapq.heappush(ends, (buffer.last, k))
+        self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
-            self.plan.arena += _aligned(self.plan.scratch)
+            self.plan.arena += aligned(self.plan.scratch)
             self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
@@ -450,10 +449,6 @@ def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
             return stride
         stride *= other.size
     raise AssertionError("the axis is a kept one")
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
 
 
 def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:

@@ -35,6 +35,10 @@ class Fold(ABC):
         """The state of nothing."""
 
     @abstractmethod
+    def neutral(self, lanes: Lanes) -> Value:
+        """A value that changes nothing when taken: for lanes beyond the end."""
+
+    @abstractmethod
     def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
         """The state with one more value per lane; ``index`` is its place along the reduced axis."""
 
@@ -45,6 +49,14 @@ class Fold(ABC):
     @abstractmethod
     def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
         """The result, ``count`` being how many values each lane (or all lanes together) took."""
+
+    def suspend(self, lanes: Lanes, state: State) -> Value:
+        """The state as a partial result, in the dtype that partial results are held in."""
+        return Pair(*state) if len(state) == 2 else state[0]
+
+    def resume(self, lanes: Lanes, value: Value) -> State:
+        """The state of a partial result."""
+        return list(value) if isinstance(value, Pair) else [value]
 
     def across(self, lanes: Lanes, state: State) -> State:
         """All lanes joined, the result in every lane."""
@@ -83,6 +95,9 @@ class _Linear(Fold):
 
 
 class Sum(_Linear):
+    def neutral(self, lanes: Lanes) -> Value:
+        return lanes.number(0, self.dtype)
+
     def start(self, lanes: Lanes) -> State:
         return self.state(lanes.number(0, self.wide))
 
@@ -104,6 +119,9 @@ class Mean(Sum):
 
 
 class Prod(_Linear):
+    def neutral(self, lanes: Lanes) -> Value:
+        return lanes.number(1, self.dtype)
+
     def start(self, lanes: Lanes) -> State:
         return self.state(lanes.number(1, self.wide))
 
@@ -115,21 +133,41 @@ class Prod(_Linear):
 
 
 class Extreme(Fold):
+    """The extreme so far; of floats, and whether a NaN was seen, so that each step is one instruction."""
+
     largest = True
 
+    def neutral(self, lanes: Lanes) -> Value:
+        return worst(lanes, self.dtype, self.largest)
+
     def start(self, lanes: Lanes) -> State:
-        return [worst(lanes, self.dtype, self.largest)]
+        first = worst(lanes, self.dtype, self.largest)
+        return [first, lanes.constant(0, I1)] if self.dtype.is_floating else [first]
 
     def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
-        return self.join(lanes, state, [value])
+        if not self.dtype.is_floating:
+            return self.join(lanes, state, [value])
+        return self.join(lanes, state, [value, lanes.b.fcmp_unordered("uno", value, value)])
 
     def join(self, lanes: Lanes, a: State, b: State) -> State:
+        build = lanes.b
         if self.dtype.is_bool:
-            return [(lanes.b.or_ if self.largest else lanes.b.and_)(a[0], b[0])]
-        return [extremum(lanes, a[0], b[0], self.dtype.kind, self.largest)]
+            return [(build.or_ if self.largest else build.and_)(a[0], b[0])]
+        if not self.dtype.is_floating:
+            return [extremum(lanes, a[0], b[0], self.dtype.kind, self.largest)]
+        beats = build.fcmp_ordered(">" if self.largest else "<", b[0], a[0])
+        return [build.select(beats, b[0], a[0]), build.or_(a[1], b[1])]
+
+    def suspend(self, lanes: Lanes, state: State) -> Value:
+        return self.finish(lanes, state, I64(1))
+
+    def resume(self, lanes: Lanes, value: Value) -> State:
+        return [value, lanes.b.fcmp_unordered("uno", value, value)] if self.dtype.is_floating else [value]
 
     def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
-        return state[0]
+        if len(state) == 1:
+            return state[0]
+        return lanes.b.select(state[1], lanes.number(float("nan"), self.dtype), state[0])
 
 
 class Max(Extreme):
@@ -152,6 +190,9 @@ def worst(lanes: Lanes, dtype: DType, largest: bool) -> ir.Value:
 
 
 class AnyTrue(Fold):
+    def neutral(self, lanes: Lanes) -> Value:
+        return lanes.number(0, self.dtype)
+
     def start(self, lanes: Lanes) -> State:
         return [lanes.constant(0, I1)]
 
@@ -166,6 +207,9 @@ class AnyTrue(Fold):
 
 
 class AllTrue(AnyTrue):
+    def neutral(self, lanes: Lanes) -> Value:
+        return lanes.number(1, self.dtype)
+
     def start(self, lanes: Lanes) -> State:
         return [lanes.constant(1, I1)]
 
@@ -177,6 +221,9 @@ class ArgMax(Fold):
     """The value and its index; of equal values the smaller index, a NaN before everything."""
 
     largest = True
+
+    def neutral(self, lanes: Lanes) -> Value:
+        return worst(lanes, self.dtype, self.largest)
 
     def start(self, lanes: Lanes) -> State:
         return [worst(lanes, self.dtype, self.largest), lanes.constant(0, I64)]

@@ -51,10 +51,16 @@ class KernelWriter:
     def smaller(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
-    def span(self, start: ir.Value, stop: ir.Value, emit: Callable[[ir.Value, ir.Value | None], None]) -> None:
-        """``emit(position, mask)`` for the vectors from ``start`` to ``stop``; the mask is None for whole ones."""
+    def span(
+        self, start: ir.Value, stop: ir.Value, emit: Callable[[ir.Value, ir.Value | None], None], once: bool = False
+    ) -> None:
+        """``emit(position, mask)`` for the vectors from ``start`` to ``stop``; the mask is None for whole ones.
+
+        The code is written twice, for whole vectors and for the last one; ``once``, where masks cost next to nothing,
+        keeps long code short.
+        """
         b, count = self.b, self.lanes.count
-        if self.machine.masks:
+        if once and self.machine.masks:
             with self.loop(start, stop, count) as v:
                 emit(v, self.mask(b.sub(stop, v)))
             return

@@ -18,7 +18,7 @@ from ...ir.text import format_attrs
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .lowering import FILE, Program, lower
-from .nn import TAKES
+from .tables import TAKES
 from .writing import dtype_text
 
 __all__ = ["MLXBackend", "MLXExecutable"]
