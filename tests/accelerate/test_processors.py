@@ -208,6 +208,7 @@ def outside_calls(assembly: str) -> set[str]:
     """Names that machine code calls or takes the address of, and does not define."""
     code = re.sub(r"(?m)(//|;|#).*$|^\s*\.(?!globl).*$", "", assembly)
     defined = set(re.findall(r"(?m)^([\w.$]+):", code))
+    defined |= set(re.findall(r"(?m)^\s*\.zerofill \w+,\w+,([\w.$]+),", assembly))
     used = set(re.findall(r"(?m)^\s+(?:bl|b|callq?|jmp|jmpq)\s+([A-Za-z_][\w.$]*)", code))
     used |= set(re.findall(r"([A-Za-z_][\w.$]*)@(?:GOT|PLT|PAGE)", code))
     used |= set(re.findall(r":(?:got|lo12|got_lo12):([A-Za-z_][\w.$]*)", code))
@@ -251,7 +252,7 @@ MACHINES = {**ARM, "x86-64": X86["x86-64"]}
 
 FULL = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "bool")
 LEAST = ("float32", "float16")
-"""The dtypes tried on arm64, and on the oldest x86-64, which runs above; ops that are not elementwise copy them alike."""
+"""The dtypes tried on arm64, and on the oldest x86-64, which runs above."""
 
 
 def programs_of(name: str, dtypes: tuple[str, ...]) -> list[Any]:
