@@ -52,7 +52,7 @@ test: lint types
 	$(PYTEST) $(PYTEST_ARGS)
 
 quick: lint
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not full' --ignore tests/accelerate $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not full' --ignore tests/accelerate --ignore tests/runtime $(PYTEST_ARGS)
 
 full: lint types
 	HYPOTHESIS_PROFILE=full $(PYTEST) -m 'full or not full' $(PYTEST_ARGS)
