@@ -414,6 +414,8 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         natural = None if holds_numpy else defaults.get(array.dtype.kind)
         if array.size == 0 and not holds_numpy and type(value) is not bool:
             natural = dtypes.DEFAULT_FLOAT
+        if array.dtype == object and not wanted:
+            raise OverflowError(f"{value!r:.80} fits neither int64 nor uint64")
         target = wanted or natural or as_dtype(array.dtype)
         if target.is_integer and array.dtype.kind in "iuO":
             return np.array(value, dtype=target.numpy)  # OverflowError where it does not fit
