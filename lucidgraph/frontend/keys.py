@@ -106,6 +106,12 @@ def static_key(value: Any) -> Any:
         return kind, Identity(value.__func__), Identity(value.__self__)
     if isinstance(value, functools.partial):
         return kind, static_key(value.func), static_key(value.args), static_key(value.keywords)
+    return object_key(value)
+
+
+def object_key(value: Any) -> Any:
+    """The key of an object: itself where its class says what is equal, else its identity."""
+    kind = type(value)
     if kind.__hash__ is not None and kind.__eq__ is not _BY_IDENTITY:
         return kind, value
     return kind, Identity(value)
@@ -150,5 +156,5 @@ def _parts(key: Parts) -> dict[str, Any]:
 
 __all__ = [
     "NONE", "PLAIN", "ArrayKey", "Identity", "Parts", "array_key", "changed", "difference", "is_dead", "joined",
-    "static_key",
+    "object_key", "static_key",
 ]  # fmt: skip

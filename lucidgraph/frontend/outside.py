@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 
 from ..lang.tensor import Tensor, is_array
-from .keys import PLAIN, ArrayKey, Identity, Parts, array_key, changed, joined, static_key
+from .keys import PLAIN, ArrayKey, Identity, Parts, array_key, changed, joined, object_key, static_key
 
 MOST_PARTS: Final = 2000
 """How many values are looked at before a call."""
@@ -343,7 +343,7 @@ class _Look:
         keys = tuple(self.key(part, None if skip is None else skip.get(name)) for name, part in held.items())
         self._inside.discard(id(value))
         head = (kind, len(held)) if kind is list or kind is tuple else kind
-        return Parts(head if isinstance(value, _CONTAINERS) else (kind, Identity(value)), tuple(held), keys)
+        return Parts(head if isinstance(value, _CONTAINERS) else object_key(value), tuple(held), keys)
 
 
 __all__ = ["Outside", "View"]

@@ -15,7 +15,7 @@ from ..config import config
 from ..dtypes import DType
 from ..errors import DTypeError
 from ..ir import TensorType
-from ..lang.tensor import Tensor, is_mlx
+from ..lang.tensor import Tensor, is_array, is_mlx
 from .keys import NONE, PLAIN, ArrayKey, Parts, difference, static_key
 from .outside import Named, Outside, View
 from .tracer import NUMBERS, leaf_type
@@ -138,7 +138,7 @@ class Signatures:
                 t = leaf_type(leaf)
                 if t is not None and t.weak and self._is_static(spec, k, leaf):
                     t = None
-            if t is None and not isinstance(leaf, (*PLAIN, *NUMBERS)):
+            if t is None and not isinstance(leaf, (*PLAIN, *NUMBERS)) and not is_array(leaf):
                 objects.append((names[k], leaf))
             types.append(t)
             keys.append(t if t is not None else static_key(leaf))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError, VerifyError
+from ..errors import LucidGraphError, ShapeError, VerifyError
 from .builder import Builder, Var
 from .graph import Graph, Node
 from .op import Composite, as_result
@@ -40,8 +40,12 @@ def evaluate_node(node: Node, arrays: Sequence[Any]) -> Any:
         return evaluate(expansion_graph(node), arrays)[0]
     if not op.moves_data:
         arrays = [_widened(a) for a in arrays]
-    with np.errstate(all="ignore"):
-        value = op.evaluate(*arrays, **node.attrs)
+    try:
+        with np.errstate(all="ignore"):
+            value = op.evaluate(*arrays, **node.attrs)
+    except LucidGraphError as error:
+        error.source = node.source or error.source
+        raise
     if len(node.types) > 1:
         return tuple(as_result(v, t) for v, t in zip(value, node.types, strict=True))
     with np.errstate(all="ignore"):

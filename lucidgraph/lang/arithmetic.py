@@ -90,12 +90,12 @@ def negative(x: Any) -> Tensor:
 
 
 def positive(x: Any) -> Tensor:
-    """x itself.
+    """A copy of x.
 
     >>> positive(asarray([1, -2])).tolist()
     [1, -2]
     """
-    return asarray(x)
+    return asarray(x, copy=True)
 
 
 def abs(x: Any) -> Tensor:
@@ -222,7 +222,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """
     out = x if min is None else maximum(x, min)
     out = out if max is None else minimum(out, max)
-    return asarray(out)
+    return asarray(out, copy=out is x)
 
 
 def where(condition: Any, x: Any, y: Any) -> Tensor:

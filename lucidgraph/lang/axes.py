@@ -31,7 +31,8 @@ def many_axes(axis: int | Iterable[int] | None, ndim: int, what: str) -> tuple[i
     """Axes as ascending distinct numbers: None is all of them, () none. Raises :class:`AxisError`."""
     if axis is None:
         return tuple(range(ndim))
-    asked: Sequence[Any] = list(axis) if isinstance(axis, Iterable) else [axis]
+    # Arrays without axes say they are iterable, and are not.
+    asked: Sequence[Any] = list(axis) if isinstance(axis, Iterable) and getattr(axis, "ndim", 1) > 0 else [axis]
     axes = [one_axis(k, ndim, what) for k in asked]
     if len(set(axes)) < len(axes):
         raise AxisError(f"{what}: axes {tuple(asked)} name one axis twice", hint="name every axis once")

@@ -7,7 +7,7 @@ dtype, booleans are refused, and autocast runs them in its dtype.
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..errors import AxisError, DTypeError, ShapeError, UnsupportedError
 from ..ir.op import get
 from .arithmetic import abs as _absolute
 from .arithmetic import conj, multiply
-from .axes import many_axes, one_axis
+from .axes import many_axes, one_axis, whole
 from .compare import not_equal
 from .index import getitem
 from .reduce import max as _max
@@ -118,6 +118,11 @@ def outer(x1: Any, x2: Any) -> Tensor:
     return multiply(reshape(a, (a.size, 1)), reshape(b, (1, b.size)))
 
 
+def _axes_of(axis: Any, what: str) -> tuple[Any, ...]:
+    """One axis or several as a tuple."""
+    return tuple(axis) if isinstance(axis, Iterable) and getattr(axis, "ndim", 1) > 0 else (whole(axis, what),)
+
+
 def tensordot(x1: Any, x2: Any, axes: int | Sequence[Any] = 2) -> Tensor:
     """Σ over pairs of axes: the last ``axes`` of x1 with the first of x2, or ``(axes of x1, axes of x2)``.
 
@@ -125,12 +130,13 @@ def tensordot(x1: Any, x2: Any, axes: int | Sequence[Any] = 2) -> Tensor:
     5
     """
     a, b = asarray(x1), asarray(x2)
-    if isinstance(axes, int):
+    if not isinstance(axes, Iterable) or not getattr(axes, "ndim", 1):
+        axes = whole(axes, "tensordot")
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise AxisError(f"tensordot over {axes} axes of shapes {a.shape} and {b.shape}")
         pairs = [(a.ndim - axes + k, k) for k in range(axes)]
     else:
-        left, right = ([k] if isinstance(k, int) else list(k) for k in axes)
+        left, right = (list(_axes_of(k, "tensordot")) for k in axes)
         if len(left) != len(right):
             raise AxisError(f"tensordot over axes {left} of one operand and {right} of the other: not as many")
         many_axes(left, a.ndim, "tensordot")
@@ -293,7 +299,7 @@ def norm(x: Any, ord: Any = None, axis: int | tuple[int, ...] | None = None, kee
     x = asarray(x)
     if axis is None and ord is not None and x.ndim > 2:
         raise ShapeError(f"norm of order {ord!r} of an array with {x.ndim} axes", hint="name one axis, or two")
-    places = (axis,) if isinstance(axis, int) else tuple(range(x.ndim) if axis is None else axis)
+    places = tuple(range(x.ndim)) if axis is None else _axes_of(axis, "norm")
     many_axes(places, x.ndim, "norm")
     if axis is None and ord is None:
         return vector_norm(x, axis=None, keepdims=keepdims)

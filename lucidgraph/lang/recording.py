@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -124,7 +125,7 @@ def record(op: type[Op], operands: Sequence[Node], attrs: Mapping[str, Any]) -> 
     """A node of ``op`` over operands as the user gave them: their dtypes and shapes may differ."""
     types = tuple(operand.type for operand in operands)
     held = current_policy()
-    results = op.recorded(types, attrs, held)
+    results, lint = _inferred(op, types, tuple(attrs.items()), held)
     if any(t.weak and t.dtype.is_integer for t in types):
         _check_range(op, operands, types, attrs, held)
     if results[0].weak and current_trace() is None and all(o.op is Constant for o in operands):
@@ -132,9 +133,17 @@ def record(op: type[Op], operands: Sequence[Node], attrs: Mapping[str, Any]) -> 
     return keep(
         Node(
             op, tuple(operands), attrs, results,
-            source=sources.here(), scope=STATE.scope, policy=held, lint=op.lint(types),
+            source=sources.here(), scope=STATE.scope, policy=held, lint=lint,
         )
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=8192)
+def _inferred(
+    op: type[Op], types: tuple[TensorType, ...], attrs: tuple[tuple[str, Any], ...], held: DType | None
+) -> tuple[tuple[TensorType, ...], str]:
+    """The result types, and a remark on them; the same ones are asked for again and again."""
+    return op.recorded(types, dict(attrs), held), op.lint(types)
 
 
 def keep(node: Node) -> Node:

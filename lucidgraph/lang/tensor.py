@@ -22,6 +22,7 @@ from ..errors import (
     UnsupportedError,
 )  # fmt: skip
 from ..ir import CapturedArray, Node, Op, TensorType
+from ..ir.op import get
 from ..ir.ops.core import Captured, CastBackward, Constant
 from ..ir.types import Shape
 from .deferred import HOOKS, bound_history, evaluate, has_value, pending, remember, value_of
@@ -273,6 +274,7 @@ class Tensor:
         def __setitem__(self, key: Any, value: Any) -> None: ...
 
         abs = all = any = argmax = argmin = astype = clip = conj = conjugate = copy = cos = _attached
+        cumprod = cumsum = _attached
         diagonal = dot = exp = flatten = log = log10 = log1p = log2 = max = mean = min = _attached
         moveaxis = prod = ravel = reciprocal = repeat = reshape = round = rsqrt = sigmoid = sin = _attached
         split = sqrt = square = squeeze = std = sum = swapaxes = take = to_device = trace = _attached
@@ -359,7 +361,7 @@ def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
 
 
 def asarray(value: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of an array, a Python number or nested lists of numbers.
+    """A tensor of an array, a Python number or nested lists of numbers and arrays.
 
     Python floats become float32, integers int64, unless ``dtype`` says otherwise; NumPy's and MLX's dtypes are kept.
     A NumPy array is copied. ``copy=False`` raises ``ValueError`` where a copy is needed.
@@ -380,6 +382,9 @@ def asarray(value: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
     if is_mlx(value):
         tensor = Tensor.of_node(node_of(value)) if current_trace() else Tensor.of_value(value, array_type(value))
         return tensor if wanted is None or wanted is tensor.dtype else apply(CastBackward, tensor, dtype=wanted)
+    if isinstance(value, list | tuple) and _holds_tensor(value):
+        joined = _stacked(value)
+        return joined if wanted is None else asarray(joined, dtype=wanted)
     if copy is False:
         raise ValueError("asarray(copy=False) of a value that is not a Tensor: its elements must be copied")
     array = _numpy_from(value, wanted)
@@ -398,8 +403,6 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         with np.errstate(all="ignore"):
             return np.array(value, dtype=(wanted or t.dtype).numpy, order="C")
     if type(value) in _SCALARS or isinstance(value, list | tuple):
-        if _holds_tensor(value):
-            raise DTypeError("a list of tensors is no array", hint="lucidgraph.stack(list)")
         try:
             array = np.array(value)
         except ValueError as error:
@@ -411,6 +414,8 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         natural = None if holds_numpy else defaults.get(array.dtype.kind)
         if array.size == 0 and not holds_numpy and type(value) is not bool:
             natural = dtypes.DEFAULT_FLOAT
+        if array.dtype == object and not wanted:
+            raise OverflowError(f"{value!r:.80} fits neither int64 nor uint64")
         target = wanted or natural or as_dtype(array.dtype)
         if target.is_integer and array.dtype.kind in "iuO":
             return np.array(value, dtype=target.numpy)  # OverflowError where it does not fit
@@ -420,6 +425,14 @@ def _numpy_from(value: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     if array.dtype != object:
         return _numpy_from(array, wanted)
     raise DTypeError(f"{type(value).__name__} is no array: {value!r:.80}")
+
+
+def _stacked(values: list[Any] | tuple[Any, ...]) -> Tensor:
+    """Nested lists that hold tensors, along a new first axis."""
+    parts = [asarray(v) for v in values]
+    if len({part.shape for part in parts}) > 1:
+        raise ShapeError(f"tensors of shapes {', '.join(str(p.shape) for p in parts[:5])} do not make one array")
+    return apply(get("concat"), *(apply(get("expand_dims"), part, axis=(0,)) for part in parts), axis=0)
 
 
 def _holds_tensor(value: Any) -> bool:

@@ -89,7 +89,7 @@ def _value_for(x: Tensor, value: Any) -> Tensor:
     """A value to write, in the dtype of ``x``."""
     if type(value) in (bool, int, float, complex):
         return scalar(value, x.dtype)
-    value = asarray(value)
+    value = value if isinstance(value, Tensor) else asarray(value)
     if value.dtype.is_complex and not x.dtype.is_complex:
         raise DTypeError(f"{value._node.type} does not go into {x._node.type}", hint="write its real part")
     return asarray(value, dtype=x.dtype)

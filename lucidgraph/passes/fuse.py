@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..ir import Graph, Node, Origin, TensorType
+from ..ir import Graph, Node, Origin, TensorType, topological
 from ..ir.ops.core import Constant, Input, Kernel, Result
 from ..ir.types import Shape
 
@@ -110,7 +110,12 @@ class _Fusion:
                 self.place(node)
             elif node.op is not Constant:
                 self.join(node, self.unit(None), False)
-        return self.rebuilt()
+        fused = self.rebuilt()
+        # The units stand in a ring: the nodes in them, with the arrays they hold, must not wait for its collection.
+        for unit in self.unit_of.values():
+            unit.members.clear()
+            unit.reads.clear()
+        return fused
 
     def unit(self, full: Shape | None) -> _Unit:
         made = _Unit(self.count, full)
@@ -294,16 +299,12 @@ class _Fusion:
             local[node] = Node(Input, (), {}, (TensorType(node.shape, node.dtype),))
         body: list[Node] = []
 
-        def made(node: Node) -> Node:
-            """The node inside the body; views and constants are written where they are first read."""
+        # Views and constants are written where they are first read.
+        for node in topological(members, stop=local.__contains__):
             if node not in local:
-                operands = tuple(made(operand) for operand in node.operands)
+                operands = tuple(local[operand] for operand in node.operands)
                 local[node] = node if operands == node.operands else node.replace(operands=operands)
                 body.append(local[node])
-            return local[node]
-
-        for node in members:
-            made(node)
         leaving = [node for node in members if node in users]
         inner = Graph([local[n] for n in externals], body, [local[n] for n in leaving], "explicit")
         kernel = Node(

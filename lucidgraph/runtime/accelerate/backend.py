@@ -147,9 +147,9 @@ class AccelerateExecutable(Executable):
             found = self._others.get((threads, strides))
             prepared = found if found is not None else self._others.put((threads, strides), self._prepared(strides))
         reused = prepared.plan.reused
+        taken = {k: arrays[place] for k, place in reused.items() if _may_be_overwritten(arrays, place)}
         results = [
-            arrays[reused[k]] if k in reused and arrays[reused[k]].flags.writeable else empty(t.shape, t.dtype.numpy)
-            for k, t in enumerate(prepared.plan.outputs)
+            taken[k] if k in taken else empty(t.shape, t.dtype.numpy) for k, t in enumerate(prepared.plan.outputs)
         ]
         with self._lock:
             instance = prepared.free.pop() if prepared.free else None
@@ -168,6 +168,14 @@ class AccelerateExecutable(Executable):
                 source=node.source if node else None,
             )
         return list(results)
+
+
+def _may_be_overwritten(arrays: Sequence[np.ndarray[Any, Any]], place: int) -> bool:
+    """Whether a donated array is writable and none of the other arguments lies in its memory."""
+    mine = arrays[place]
+    return mine.flags.writeable and not any(
+        np.may_share_memory(mine, other) for k, other in enumerate(arrays) if k != place
+    )
 
 
 _LAYOUTS = 16

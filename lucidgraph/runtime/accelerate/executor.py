@@ -32,7 +32,7 @@ SIGNAL_COST: Final = 1 << 27
 """The cost, in bytes moved, after which signals are looked for again."""
 RELEASE_COST: Final = 1 << 17
 """The cost from which the interpreter's lock is given up."""
-PARALLEL_COST: Final = 1 << 17
+PARALLEL_COST: Final = 1 << 18
 """The cost of a plan, in bytes moved, from which its large kernels are split."""
 
 
