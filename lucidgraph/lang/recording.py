@@ -125,7 +125,7 @@ def record(op: type[Op], operands: Sequence[Node], attrs: Mapping[str, Any]) -> 
     """A node of ``op`` over operands as the user gave them: their dtypes and shapes may differ."""
     types = tuple(operand.type for operand in operands)
     held = current_policy()
-    results, lint = _inferred(op, types, tuple(attrs.items()), held)
+    results, lint = _inferred(op, types, tuple(attrs.items()), held)  # type: ignore[arg-type]
     if any(t.weak and t.dtype.is_integer for t in types):
         _check_range(op, operands, types, attrs, held)
     if results[0].weak and current_trace() is None and all(o.op is Constant for o in operands):
