@@ -59,6 +59,7 @@ full: lint types
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/peers.py
 
 lint: $(READY)
 	$(BIN)/python -m ruff check lucidgraph tests docs examples benchmarks

@@ -66,3 +66,4 @@ _methods.attach()
 _protocols.HOOKS["namespace"] = _sys.modules[__name__]
 _protocols.FUNCTIONS.update({name: value for name in __all__ if callable(value := globals()[name])})
 _protocols.FUNCTIONS.update({f"linalg.{name}": getattr(linalg, name) for name in linalg.__all__})
+_protocols.FUNCTIONS["trace"] = linalg.trace

@@ -39,6 +39,16 @@ class DType:
         self.itemsize = self.numpy.itemsize
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """What NumPy's functions look for: ``numpy.zeros(3, lucidgraph.float32)``."""
+        return self.numpy
+
+    @property
+    def type(self) -> type[Any]:
+        """NumPy's scalar type: ``x.dtype.type(0.5)``."""
+        return self.numpy.type
+
+    @property
     def is_bool(self) -> bool:
         return self.kind == "b"
 

@@ -118,6 +118,7 @@ def linearized(
     with _taping():
         originals = [node_of(t) for t in tensors]
         marked = [apply(_PRIMAL, t) for t in tensors]
+        marks = [t._node for t in marked]  # now: the function may write to its arguments
         given, at = list(args), 0
         for k in argnums:
             count = spec_of[k].num_leaves
@@ -133,11 +134,11 @@ def linearized(
         effects = []
         if trace is not None:
             effects = [node for node in trace.nodes[start:] if node.op.effect]
-        graph, surroundings = _cut(out_nodes, [t._node for t in marked], effects)
+        graph, surroundings = _cut(out_nodes, marks, effects)
         joint = graph.backward(wrt=range(len(tensors)))
     if trace is not None:
         # The forward part comes back with the joint graph; what was recorded over the marks is not needed twice.
-        trace.nodes[start:] = _independent(trace.nodes[start:], [t._node for t in marked])
+        trace.nodes[start:] = _independent(trace.nodes[start:], marks)
 
     def pullback(cotangent: Any) -> tuple[Any, list[Any]]:
         leaves, _ = trees.flatten(cotangent)
@@ -165,7 +166,7 @@ def linearized(
 
 def positions(argnums: int | Sequence[int], count: int) -> tuple[int, ...]:
     """``argnums`` as non-negative positions among ``count`` arguments."""
-    asked = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    asked = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     for k in asked:
         if type(k) is not int:
             raise DTypeError(f"argnums={argnums!r}: positions of arguments are integers")

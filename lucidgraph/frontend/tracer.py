@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import trees
-from ..errors import DTypeError
+from ..errors import ConcretizationError, DTypeError
 from ..ir import CapturedArray, Graph, Node, TensorType
 from ..ir.op import get
 from ..ir.types import scalar_type
@@ -79,7 +79,7 @@ def trace(
                 labels.append(name)
                 stand_ins.append(Tensor.of_node(node))
         args, kwargs = trees.unflatten(spec, stand_ins)
-        returned, out_spec = trees.flatten(fn(*args, **kwargs))
+        returned, out_spec = trees.flatten(_run(recording, fn, args, kwargs))
         outputs: list[int | Static] = []
         nodes: list[Node] = []
         for leaf in returned:
@@ -92,6 +92,23 @@ def trace(
     graph = Graph.from_outputs(recording.inputs, nodes, "recorded", labels, order=recording.nodes)
     bounds = {recording.inputs.index(node): limits for node, limits in recording.bounds.items()}
     return Traced(graph, tuple(outputs), out_spec, bounds)
+
+
+def _run(recording: Trace, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """``fn(*args, **kwargs)``, whatever the function or NumPy make of what is raised where a value is missing."""
+    try:
+        returned = fn(*args, **kwargs)
+    except ValueError as error:
+        recording.require_asked()
+        # NumPy's words for whatever goes wrong in array[k] = x.
+        if isinstance(error.__cause__, ConcretizationError) and str(error).startswith("setting an array element"):
+            raise error.__cause__ from None
+        raise
+    except BaseException:
+        recording.require_asked()
+        raise
+    recording.require_asked()
+    return returned
 
 
 def require_callable(fn: Any, what: str) -> None:

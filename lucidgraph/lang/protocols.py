@@ -216,7 +216,9 @@ def array_function(
     if special is not None:
         return special(*args, **kwargs)
     label = f"{module}.{name}" if module else name
-    target = FUNCTIONS.get(label) or _function(_RENAMED.get(name, name))
+    # NumPy repeats some of its own functions in numpy.linalg; what is in other modules is another thing.
+    plain = not module or module == "linalg"
+    target = FUNCTIONS.get(label) or _function(_RENAMED.get(name, name) if plain else label)
     positional, named = _bound(func, label, args, kwargs)
     out, dtype = named.pop("out", None), named.pop("dtype", None)
     parameters = inspect.signature(target).parameters

@@ -32,7 +32,7 @@ class StaticNeeded(BaseException):
 class Trace:
     """A recording in progress: its nodes in order, and the arrays it captured."""
 
-    __slots__ = ("arrays", "bounds", "inputs", "name", "nodes", "open")
+    __slots__ = ("arrays", "asked", "bounds", "inputs", "name", "nodes", "open")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,6 +41,8 @@ class Trace:
         self.arrays: dict[int, tuple[Any, Node]] = {}
         self.bounds: dict[Node, tuple[int, int]] = {}
         """What a lifted Python integer has to lie between to fit the arrays it meets, by its input."""
+        self.asked: dict[Node, None] = {}
+        """The lifted Python scalars whose values were asked for."""
         self.open = True
 
     def lifted(self, node: Node) -> list[Node]:
@@ -55,7 +57,13 @@ class Trace:
 
     def require_value(self, scalars: Sequence[Node]) -> NoReturn:
         """Make these inputs static: the trace ends here and starts again."""
-        raise StaticNeeded([self.inputs.index(node) for node in scalars])
+        self.asked.update(dict.fromkeys(scalars))
+        raise StaticNeeded([self.inputs.index(node) for node in self.asked])
+
+    def require_asked(self) -> None:
+        """End the trace where a value was asked for, even if somebody has caught what that raised."""
+        if self.asked:
+            self.require_value(())
 
     def __repr__(self) -> str:
         return f"<trace of {self.name}>"
@@ -125,7 +133,7 @@ def record(op: type[Op], operands: Sequence[Node], attrs: Mapping[str, Any]) -> 
     """A node of ``op`` over operands as the user gave them: their dtypes and shapes may differ."""
     types = tuple(operand.type for operand in operands)
     held = current_policy()
-    results, lint = _inferred(op, types, tuple(attrs.items()), held)
+    results, lint = _inferred(op, types, tuple(attrs.items()), held)  # type: ignore[arg-type]
     if any(t.weak and t.dtype.is_integer for t in types):
         _check_range(op, operands, types, attrs, held)
     if results[0].weak and current_trace() is None and all(o.op is Constant for o in operands):

@@ -29,6 +29,14 @@ from .deferred import HOOKS, bound_history, evaluate, has_value, pending, rememb
 from .recording import STATE, Trace, captured_node, constant_node, current_trace, record, scalar_node
 
 _SCALARS = (bool, int, float, complex)
+_HINT = (
+    "lucidgraph.where or lucidgraph.cond for a choice, lucidgraph.debug_print to look at it, static_argnames for an "
+    "argument that shapes the program"
+)
+_INTO_NUMPY = (
+    "numpy.zeros_like(x) or lucidgraph.zeros(shape) for an array to write traced values into; numpy's functions take "
+    "the tensor itself"
+)
 
 
 def is_mlx(value: object) -> bool:
@@ -169,8 +177,7 @@ class Tensor:
             raise ConcretizationError(
                 f"{wanted_by} needs the value of a {self._node.type} from {self._node.name}{made}, while "
                 f"{self._trace.name} is being traced and no value exists",
-                hint="lucidgraph.where or lucidgraph.cond for a choice, lucidgraph.debug_print to look at it, "
-                "static_argnames for an argument that shapes the program",
+                hint=_INTO_NUMPY if wanted_by == "numpy.asarray" else _HINT,
             )
 
     def numpy(self) -> np.ndarray[Any, Any]:

@@ -86,10 +86,10 @@ def _with_rules(graph: Graph, places: Sequence[int]) -> Graph:
 
 
 def _active(graph: Graph, places: Sequence[int]) -> set[Node]:
-    """The nodes that depend on an input a gradient is wanted for."""
+    """The nodes that depend on an input a gradient is wanted for, but for what zero gradients lie between."""
     active = {graph.inputs[k] for k in places}
     for node in graph.nodes:
-        if not active.isdisjoint(node.operands):
+        if not node.op.zero_gradient and not active.isdisjoint(node.operands):
             active.add(node)
     return active
 

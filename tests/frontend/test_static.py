@@ -226,15 +226,33 @@ def test_too_many_values_of_one_argument_are_warned_about_once() -> None:
     assert said[0].filename == __file__
 
 
-def test_exception_in_the_function_is_not_swallowed_by_asking() -> None:
+def test_asking_cannot_be_swallowed() -> None:
     @lg.compile(backend="reference")
     def f(x: Any, n: int) -> Any:
         try:
             return x[:n]
-        except Exception:
+        except BaseException:
             return x
 
-    assert f(X, 2).shape == (2,)
+    @lg.compile(backend="reference")
+    def g(x: Any, n: int) -> Any:
+        try:
+            return x[:n]
+        except BaseException as error:
+            raise RuntimeError("no") from error
+
+    assert f(X, 2).shape == g(X, 2).shape == (2,)
+    assert programs(f) == programs(g) == 1
+
+
+def test_numbers_written_into_numpy_arrays() -> None:
+    @lg.compile(backend="reference")
+    def f(x: Any, a: float, b: float) -> Any:
+        coefficients = np.zeros(6, np.float32)
+        coefficients[1], coefficients[2:4] = a, b
+        return x * coefficients
+
+    assert f(X, 2.0, 3.0).tolist() == [0, 2, 6, 9, 0, 0] and f(X, 5.0, 3.0).tolist() == [0, 5, 6, 9, 0, 0]
 
 
 @each_backend
