@@ -150,6 +150,7 @@ def _residuals(x):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", [_elementwise, _products, _reductions, _residuals])
 def test_chains_of_20_000(chain):
     x = np.full((3, 3), 0.25)
