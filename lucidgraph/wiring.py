@@ -56,6 +56,8 @@ def _load(name: str) -> IBackend | BackendError:
             except BackendError as error:
                 _made[name] = error
             except ModuleNotFoundError as error:
+                if (error.name or "").startswith("lucidgraph"):
+                    raise
                 _made[name] = BackendError(f"{error.name} is not installed", hint=f"pip install {error.name}")
         return _made[name]
 

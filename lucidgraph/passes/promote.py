@@ -54,7 +54,7 @@ def _reason(node: Node, operand: Node, dtype: DType) -> str:
     """Why this operand of ``node`` is cast."""
     name, schema, have = node.name, node.op.schema_v1, operand.type
     if have.weak:
-        return f"a Python {'int' if have.dtype.is_integer else have.dtype.name.rstrip('0123456789')} meets {dtype.name}"
+        return f"a Python {_said(have)} meets {dtype.name}"
     if node.policy is not None and have.dtype.is_floating and dtype in (node.policy, float32):
         if schema.contraction:
             return f"autocast runs {name} in {dtype.name}"
@@ -66,5 +66,10 @@ def _reason(node: Node, operand: Node, dtype: DType) -> str:
         return f"{name} was asked for in {dtype.name}"
     if not have.dtype.is_inexact and schema.takes_reals_only:
         return f"{name} takes reals"
-    others = sorted({o.type.dtype.name for o in node.operands if o.type.dtype is not have.dtype})
+    others = sorted({_said(o.type) for o in node.operands if o.type.dtype is not have.dtype})
     return f"{name} of {have.dtype.name} with {' and '.join(others)}"
+
+
+def _said(t: TensorType) -> str:
+    """A dtype's name; Python's for a weak one."""
+    return t.dtype.name.rstrip("0123456789") if t.weak else t.dtype.name

@@ -134,12 +134,13 @@ def conv(
     """Convolution in every dtype, rank and number of groups, with negative padding.
 
     MLX adds half precision in itself on the CPU, so it is cast there. float64, and groups over three axes, which MLX
-    has not, are a matrix product over the windows: the windows are copied. Negative widths: so is the operand.
+    has not, are a matrix product over the windows: the windows are copied. So are arrays of no elements, by which MLX
+    divides. Negative widths: the operand is copied.
     """
     rank, dtype = x.ndim - 2, x.dtype
     if dtype in (mx.float16, mx.bfloat16) and not adds_in_trees():
         x, w = x.astype(mx.float32), w.astype(mx.float32)
-    written_out = dtype == mx.float64 or rank > 3 or (groups > 1 and rank > 2)
+    written_out = dtype == mx.float64 or rank > 3 or (groups > 1 and rank > 2) or 0 in (*x.shape, *w.shape)
     if written_out or min((*pad_lo, *pad_hi)) < 0:
         sizes = spread_sizes(x.shape[1:-1], tuple(pad_lo), tuple(pad_hi), tuple(input_dilation))
         inside, places = kept_places(x.shape[1:-1], sizes, tuple(pad_lo), tuple(input_dilation))
