@@ -58,7 +58,8 @@ def saves(op: type[Op]) -> str:
 def stated(op: type[Op]) -> tuple[str, str]:
     """What the class's docstring says in its first paragraph: the value, and the gradient after a wide gap."""
     first = (op.__doc__ or "").strip().partition("\n\n")[0]
-    value, _, slope = re.sub(r"(?:\n *| {3,})(?=∂)", "\0", first).partition("\0")
+    value, *slopes = re.split(r"(?:\n *| {3,})(?=∂)", first)
+    slope = " ".join(slopes)
     return _cell(value), _cell(slope)
 
 

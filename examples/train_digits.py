@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 
 import lucidgraph as lg
 
-SIZES = (64, 128, 64, 10)
+SIZES = (64, 256, 128, 10)
 EPOCHS = 24
 BATCH = 64
 RATE = 0.1

@@ -37,7 +37,7 @@ from .lang.creation import *  # noqa: F403
 from .lang.index import *  # noqa: F403
 from .lang.linalg import dot, einsum, inner, matmul, outer, tensordot, vdot, vecdot
 from .lang.math import *  # noqa: F403
-from .lang.nn import log_softmax, logsumexp, softmax
+from .lang.nn import log_softmax, logsumexp, one_hot, softmax
 from .lang.reduce import *  # noqa: F403
 from .lang.scan import *  # noqa: F403
 from .lang.shape import *  # noqa: F403
@@ -55,7 +55,7 @@ __all__ = [
     "OpSchema", "PassError", "ShapeError", "Tensor", "UnsupportedError", "VerifyError", "asarray", "autocast",
     "backends", "bfloat16", "bool_", "compile", "complex64", "complex128", "disable_compile", "dot", "e", "einsum",
     "enable_compile", "eval", "float16", "float32", "float64", "grad", "inf", "inner", "int8", "int16", "int32",
-    "int64", "linalg", "log_softmax", "logsumexp", "matmul", "nan", "newaxis", "nn", "ops", "outer", "pi",
+    "int64", "linalg", "log_softmax", "logsumexp", "matmul", "nan", "newaxis", "nn", "one_hot", "ops", "outer", "pi",
     "set_threads", "sigmoid", "softmax", "tensordot", "trace", "uint8", "uint16", "uint32", "uint64", "value_and_grad",
     "vdot", "vecdot", "vjp",
     *_arithmetic.__all__, *_bitwise.__all__, *_compare.__all__, *_core.__all__, *_creation.__all__, *_index.__all__,

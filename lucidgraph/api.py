@@ -27,12 +27,13 @@ from .runtime.cache import Cache, CacheInfo
 class _Program:
     """A lowered graph on a backend, between arrays of any family."""
 
-    def __init__(self, graph: Graph, be: IBackend) -> None:
+    def __init__(self, graph: Graph, be: IBackend, donated: frozenset[int]) -> None:
         self.be = be
         self.final = wiring.lowered(graph, be)
         self.types = [node.type for node in self.final.inputs]
         self.results = [node.type for node in self.final.outputs]
-        self.executable = wiring.executable(self.final, be)
+        self.donated = donated
+        self.executable = wiring.executable(self.final, be, donated)
 
     def __call__(self, arrays: Sequence[Any], family: str) -> list[Any]:
         be = self.be
@@ -40,6 +41,9 @@ class _Program:
         if tensors:
             concrete(tensors, "a compiled call")
         given = [value_of(a._node) if isinstance(a, Tensor) else a for a in arrays]
+        for k in self.donated:
+            if isinstance(arrays[k], Tensor):  # whose memory other tensors may share
+                given[k] = be.to_numpy(given[k]).copy()
         buffers = self.executable([be.to_buffer(a, t) for a, t in zip(given, self.types, strict=True)])
         if family != "mlx":
             be.settle(buffers)
@@ -70,7 +74,12 @@ class CompiledFunction:
     """A function that is traced on its first call with a new signature, and runs as one program from then on."""
 
     def __init__(
-        self, fn: Callable[..., Any], backend: str, static_argnames: Sequence[str] | str, autocast: Any
+        self,
+        fn: Callable[..., Any],
+        backend: str,
+        static_argnames: Sequence[str] | str,
+        autocast: Any,
+        donate: Sequence[int] = (),
     ) -> None:
         require_callable(fn, "compile")
         self._backend = backend
@@ -82,7 +91,11 @@ class CompiledFunction:
                 core.warn_full()
 
         cache: Cache[Any, Any] = Cache(config.cache_entries, on_full=full)
-        self._core = Core(fn, lambda graph: _Program(graph, wiring.backend(backend)), static_argnames, cache, autocast)
+
+        def prepare(graph: Graph, donated: frozenset[int]) -> _Program:
+            return _Program(graph, wiring.backend(backend), donated)
+
+        self._core = Core(fn, prepare, static_argnames, cache, autocast, donate)
         known = weakref.ref(self._core)  # no circle: a dropped function frees what it captured at once
         functools.update_wrapper(self, fn, updated=())
 
@@ -173,7 +186,8 @@ def compile(
 
     ``static_argnames`` names arguments that shape the program; Python bool, str and None always do, Python numbers as
     soon as the function asks for their value. ``autocast``: a dtype, ``False`` for off, None for the policy around the
-    call. Raises :class:`BackendError` for an unknown backend.
+    call. ``donate`` lists positions of arguments whose memory results may take: their arrays must not be read
+    afterwards. Raises :class:`BackendError` for an unknown backend.
 
     >>> import numpy as np
     >>> @compile
@@ -195,7 +209,7 @@ def compile(
     if backend != "auto" and backend not in wiring.BACKENDS:
         wiring.backend(backend)
     held = AROUND if autocast is None else (None if autocast is False else _half(autocast))
-    return CompiledFunction(fn, backend, static_argnames, held)
+    return CompiledFunction(fn, backend, static_argnames, held, donate)
 
 
 def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = None, **kwargs: Any) -> Graph:
@@ -215,7 +229,7 @@ def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = Non
     return explicit(recorded) if passes is None else run_passes(recorded, by_name(passes))
 
 
-def _no_program(graph: Graph) -> Any:
+def _no_program(graph: Graph, donated: frozenset[int]) -> Any:
     raise UnsupportedError(f"a traced function is not run: {graph!r}")
 
 
@@ -265,8 +279,9 @@ def enable_compile() -> None:
 def set_threads(count: int) -> None:
     """Let the Accelerate backend use ``count`` threads, in all programs compiled from now on or before.
 
-    The bits of a result depend on nothing but the program: reductions are cut into pieces of fixed sizes. Raises
-    ``ValueError`` for less than one thread, :class:`BackendError` where there is no Accelerate backend.
+    Results on one and on two threads are equal to the bit: reductions are cut into pieces of fixed sizes. On more, a
+    matrix product is cut into more pieces, and may differ in the last place. Raises ``ValueError`` for less than one
+    thread, :class:`BackendError` where there is no Accelerate backend.
 
     >>> set_threads(2)
     """

@@ -457,6 +457,75 @@ def _recurrences() -> list[Sample]:
     return [*found, Sample((a, b), {"axis": 0, "reverse": False})]
 
 
+def _windows() -> list[Sample]:
+    cases = (
+        ((7,), 0, (3,), (2,), (1,)), ((2, 7, 3), 1, (2,), (1,), (3,)), ((2, 5, 6, 3), 1, (2, 3), (2, 1), (1, 2)),
+        ((0, 4, 2), 1, (4,), (1,), (1,)), ((3, 1), 1, (1,), (1,), (1,)), ((2, 3), 1, (), (), ()),
+    )  # fmt: skip
+    found = []
+    named = [*(("float32", c) for c in cases), *((n, cases[0]) for n in ALL)]
+    for name, (shape, axis, kernel, stride, dilation) in named:
+        attrs = {"axis": axis, "kernel": kernel, "stride": stride, "dilation": dilation}
+        found.append(Sample((array(name, shape),), attrs))
+    return found
+
+
+def _overlaps() -> list[Sample]:
+    cases = (
+        ((3, 3), 0, (8,), (2,), (1,)), ((2, 4, 2, 3), 1, (7,), (1,), (3,)),
+        ((2, 2, 2, 2, 2, 3), 1, (5, 4), (3, 2), (1, 1)),
+        ((0, 1, 4, 2), 1, (4,), (1,), (1,)), ((3, 1, 1), 1, (1,), (1,), (1,)), ((2, 3, 2, 2), 1, (7,), (2,), (2,)),
+    )  # fmt: skip
+    found = []
+    named = [*(("float32", c) for c in cases), *((n, cases[0]) for n in NUMBER)]
+    for name, (shape, axis, size, stride, dilation) in named:
+        attrs = {"axis": axis, "size": size, "stride": stride, "dilation": dilation}
+        found.append(Sample((array(name, shape, special=False),), attrs))
+    return found
+
+
+def _convs() -> list[Sample]:
+    """Strides, paddings (negative ones too), dilations, groups, one to three axes; nothing; single places."""
+    rows: tuple[tuple[Any, ...], ...] = (
+        # x, w, stride, pad_lo, pad_hi, kernel dilation, input dilation, groups, flip
+        ((2, 5, 3), (4, 2, 3), (1,), (0,), (0,), (1,), (1,), 1, False),
+        ((2, 9, 4), (6, 3, 2), (2,), (2,), (1,), (2,), (1,), 2, True),
+        ((2, 6, 7, 3), (4, 3, 2, 3), (1, 2), (1, 0), (1, 1), (1, 2), (1, 1), 1, False),
+        ((2, 3, 4, 4), (4, 3, 3, 2), (1, 1), (2, 1), (0, 2), (1, 1), (2, 3), 2, True),
+        ((1, 5, 5, 6), (6, 3, 3, 1), (1, 1), (1, 1), (1, 1), (1, 1), (1, 1), 6, False),
+        ((2, 6, 5, 2), (3, 2, 2, 2), (2, 1), (-1, 1), (0, -2), (1, 1), (1, 1), 1, False),
+        ((1, 4, 3, 3), (2, 1, 1, 3), (1, 1), (0, 0), (0, 0), (1, 1), (1, 1), 1, False),
+        ((2, 3, 4, 3, 2), (4, 2, 2, 2, 1), (1, 1, 2), (0, 1, 0), (1, 0, 1), (1, 1, 1), (1, 2, 1), 2, False),
+        ((0, 4, 2), (3, 2, 2), (1,), (0,), (0,), (1,), (1,), 1, False),
+        ((2, 4, 0), (3, 2, 0), (1,), (0,), (0,), (1,), (1,), 1, False),
+        ((1, 1, 1), (1, 1, 1), (1,), (0,), (0,), (1,), (1,), 1, False),
+    )  # fmt: skip
+    names = ("stride", "pad_lo", "pad_hi", "kernel_dilation", "input_dilation", "groups", "flip")
+    found = []
+    for kind, (x, w, *rest) in [*(("float32", row) for row in rows), *((n, r) for n in REAL[1:] for r in rows[1:4])]:
+        pair = array(kind, x, special=False), array(kind, w, seed=1, special=False)
+        found.append(Sample(pair, dict(zip(names, rest, strict=True))))
+    return found
+
+
+def _attentions() -> list[Sample]:
+    found = []
+    for name in REAL:
+        shapes = (2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 2)
+        q, k, v = (array(name, s, seed=n, special=False) for n, s in enumerate(shapes))
+        seen = np.random.default_rng(4).random((2, 1, 3, 6)) < 0.6
+        seen[0, 0, 1] = False
+        bias = array(name, (4, 1, 6), special=False)
+        found += [Sample((q, k, v, *mask), {"scale": 0.4, "causal": False}) for mask in ((), (seen,), (bias,))]
+        found.append(Sample((q, k, v), {"scale": 0.4, "causal": True}))
+        # More queries than keys: the first see nothing.
+        found.append(Sample((k, q[:, :2], q[:, :2, :, :1]), {"scale": 0.4, "causal": True}))
+    nothing = np.zeros((1, 2, 0, 3), np.float32)
+    some = array("float32", (1, 2, 4, 3), special=False)
+    pairs = (nothing, some), (some, nothing)
+    return [*found, *(Sample((q, k, k), {"scale": 1.0, "causal": False}) for q, k in pairs)]
+
+
 def _small(names: Iterable[str], *attrs: dict[str, Any]) -> list[Sample]:
     return [s for a in attrs or ({},) for s in _unary(names, **a)]
 
@@ -574,6 +643,11 @@ SAMPLES: dict[str, list[Sample]] = {
         *_scans(REAL, False),
         Sample((np.array([-np.inf, -np.inf, 0, 1e4, np.inf, 5], np.float32),), {"axis": 0, "reverse": False}),
     ],
+    # window, attention
+    "windows": _windows(),
+    "overlap_add": _overlaps(),
+    "conv": _convs(),
+    "scaled_dot_product_attention": _attentions(),
     # linalg, nn
     "matmul": _matmuls(),
     "einsum": _einsums(),

@@ -88,6 +88,16 @@ def test_list_of_ops_is_fresh() -> None:
     assert read(ROOT / "docs" / "ops.md") == made, "python docs/make_ops.py writes it anew"
 
 
+def test_greatest_errors_are_those_of_the_functions() -> None:
+    functions = pytest.importorskip("lucidgraph.runtime.accelerate.vecmath").FUNCTIONS
+    stated = {}
+    for name, function in functions.items():
+        found = re.search(r"Greatest error: ([\d.]+) / ([\d.]+) ulp", function.__doc__)
+        stated[name] = list(found.groups()) if found else ["0.50", "0.50"]  # correctly rounded
+    table = rows(read(ROOT / "docs" / "accelerate.md"), 3)
+    assert {c[0].strip("`"): c[1:] for c in table if c[0].startswith("`")} == stated
+
+
 # -- configuration
 
 

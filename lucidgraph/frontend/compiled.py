@@ -60,16 +60,18 @@ class Core:
     def __init__(
         self,
         fn: Callable[..., Any],
-        prepare: Callable[[Graph], Program],
+        prepare: Callable[[Graph, frozenset[int]], Program],
         static_argnames: Sequence[str] | str,
         cache: Any,
         fixed_policy: Any,
+        donate: Sequence[int] = (),
     ) -> None:
         self.fn = fn
         self.prepare = prepare
         self.signatures = Signatures(fn, static_argnames)
         self.cache = cache
         self.fixed_policy = fixed_policy
+        self.donate = frozenset(donate)
         self.history: list[Retrace] = []
         self._seen: list[Signature] = []
         self._static_values: dict[str, set[Any]] = {}
@@ -121,7 +123,7 @@ class Core:
         if found is not None:
             return call, found
         call, traced = self.trace(args, kwargs)
-        entry = Entry(traced, self.prepare(traced.graph))
+        entry = Entry(traced, self.prepare(traced.graph, self.donated(call)))
         self.cache.discard(is_dead)
         self._note(call)
         return call, self.cache.put(call.signature, entry)
@@ -138,6 +140,13 @@ class Core:
                 continue
             if self.signatures.bound(call, traced.bounds):
                 return self.signatures.settled(call), traced
+
+    def donated(self, call: Call) -> frozenset[int]:
+        """The inputs of the graph that came in arguments named by ``donate``."""
+        if not self.donate:
+            return frozenset()
+        given = [a for a, t in zip(call.signature.spec.accessors(), call.types, strict=True) if t is not None]
+        return frozenset(k for k, (which, key, *_) in enumerate(given) if which.entry == 0 and key.entry in self.donate)
 
     def _note(self, call: Call) -> None:
         """Remember why a program was made; warn where a static value keeps changing."""
@@ -194,7 +203,7 @@ def _likeness(old: Signature, new: Signature) -> int:
         return -1
     before = dict(old.outside)
     outside = sum(1 for name, key in new.outside if before.get(name) == key)
-    return outside + sum(1 for a, b in zip(old.leaves, new.leaves, strict=True) if a == b)
+    return (old.policy is new.policy) + outside + sum(1 for a, b in zip(old.leaves, new.leaves, strict=True) if a == b)
 
 
 __all__ = ["AROUND", "Call", "Core", "Entry", "Program", "Retrace", "Signature"]

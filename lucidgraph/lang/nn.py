@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ShapeError
+from ..dtypes import float32
+from ..errors import DTypeError, ShapeError
 from ..ir.op import get
 from . import losses
 from .activation import *  # noqa: F403
 from .activation import __all__ as _activations
-from .axes import many_axes, one_axis
+from .attention import scaled_dot_product_attention
+from .axes import many_axes, one_axis, whole
+from .creation import arange
 from .index import take
 from .losses import *  # noqa: F403
 from .losses import __all__ as _losses
 from .math import rsqrt
-from .shape import broadcast_to, reshape
+from .shape import astype, broadcast_to, expand_dims, reshape
 from .tensor import Tensor, apply, asarray
+from .window import *  # noqa: F403
+from .window import __all__ as _windows
 
 __all__ = [
     "batch_norm", "embedding", "group_norm", "instance_norm", "layer_norm", "linear", "log_softmax", "logsumexp",
-    "losses", "rms_norm", "softmax", *_activations, *_losses,
+    "losses", "one_hot", "rms_norm", "scaled_dot_product_attention", "softmax", *_activations, *_losses, *_windows,
 ]  # fmt: skip
 
 
@@ -172,3 +177,18 @@ def embedding(x: Any, table: Any) -> Tensor:
     [[2.0, 3.0], [0.0, 1.0], [2.0, 3.0]]
     """
     return take(table, x, axis=0)
+
+
+def one_hot(x: Any, num_classes: int, dtype: Any = float32) -> Tensor:
+    """1 at the integers ``x`` along a new last axis of ``num_classes``, 0 elsewhere; all 0 for a number outside.
+
+    >>> one_hot(asarray([1, 0, 3]), 3).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    x = asarray(x)
+    if not x.dtype.is_integer:
+        raise DTypeError(f"one_hot takes integers, not {x.dtype.name}")
+    count = whole(num_classes, "one_hot")
+    if count < 0:
+        raise ShapeError(f"one_hot of {count} classes")
+    return astype(expand_dims(x, -1) == arange(count), dtype)

@@ -280,7 +280,8 @@ class Tensor:
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
 
-        abs = all = any = argmax = argmin = astype = clip = conj = conjugate = copy = cos = cumprod = cumsum = _attached
+        abs = all = any = argmax = argmin = astype = clip = conj = conjugate = copy = cos = _attached
+        cumprod = cumsum = _attached
         diagonal = dot = exp = flatten = log = log10 = log1p = log2 = max = mean = min = _attached
         moveaxis = prod = ravel = reciprocal = repeat = reshape = round = rsqrt = sigmoid = sin = _attached
         split = sqrt = square = squeeze = std = sum = swapaxes = take = to_device = trace = _attached

@@ -28,7 +28,8 @@ class Cache(Generic[K, V]):
         self.maxsize = maxsize
         self._on_full = on_full
         self._entries: OrderedDict[K, V] = OrderedDict()
-        self._lock = threading.Lock()
+        # Re-entrant: a signal's handler may call a program in the middle of a call.
+        self._lock = threading.RLock()
         self._hits = 0
         self._misses = 0
 

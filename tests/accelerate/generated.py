@@ -108,7 +108,11 @@ class _Writer:
         """A value, more often a late one."""
         count = len(self.values)
         for _ in range(6):
-            k = count - 1 - int(min(self.rng.exponential(4.0), count - 1)) if self.chance(0.8) else int(self.rng.integers(count))
+            k = (
+                count - 1 - int(min(self.rng.exponential(4.0), count - 1))
+                if self.chance(0.8)
+                else int(self.rng.integers(count))
+            )
             if fits(self.values[k]):
                 return self.values[k], self.bounds[k]
         return None
@@ -131,8 +135,10 @@ class _Writer:
     # -- operations
 
     def step(self) -> None:
-        kinds = (self.unary, self.binary, self.binary, self.binary, self.view, self.view, self.reduction, self.reduction,
-                 self.normal, self.normal, self.cast, self.moved, self.indexed, self.product, self.choice)  # fmt: skip
+        kinds = (
+            self.unary, self.binary, self.binary, self.binary, self.view, self.view, self.reduction, self.reduction,
+            self.normal, self.normal, self.cast, self.moved, self.indexed, self.product, self.choice,
+        )  # fmt: skip
         self.any_of(kinds)()
 
     def unary(self) -> None:

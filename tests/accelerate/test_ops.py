@@ -49,6 +49,15 @@ def test_op_equals_its_meaning(name):
                 raise AssertionError(f"{how}, {sample}: {error}") from None
 
 
+def test_a_reordered_row_value_is_read_in_its_order():
+    x = np.arange(48.0).reshape(3, 4, 4) ** 2
+    for fn, expected in (
+        (lambda x: x - lg.max(x, axis=2, keepdims=True)[:, ::-1], x - x.max(2, keepdims=True)[:, ::-1]),
+        (lambda x: x - lg.swapaxes(lg.sum(x, axis=0, keepdims=True), 1, 2), x - x.sum(0, keepdims=True).swapaxes(1, 2)),
+    ):
+        np.testing.assert_array_equal(lg.compile(fn, backend="accelerate")(x), expected)
+
+
 LAYOUTS = {
     "Fortran": lambda a: np.asfortranarray(a),
     "transposed": lambda a: np.ascontiguousarray(a.T).T,

@@ -15,7 +15,7 @@ from lucidgraph.lang.arithmetic import where
 from lucidgraph.lang.index import take
 from lucidgraph.lang.math import sqrt
 from lucidgraph.lang.shape import reshape
-from tests.checking import assert_close, check, check_gradient
+from tests.checking import BACKENDS, assert_close, check, check_gradient
 
 rng = np.random.default_rng(5)
 
@@ -478,3 +478,37 @@ def test_operands_a_gradient_reads_are_declared() -> None:
                 assert (operand in read) is declared, (node.name, k)
         forward = next(n for n in joint.nodes if n.op is node.op and n not in written)
         assert (forward in read) is node.op.kSavesOutput, node.name
+
+
+# -- embeddings and one-hot rows
+
+
+def test_embedding_gradient_adds_up_rows() -> None:
+    table = normal(6, 3).astype(np.float32)
+    indices = np.array([[0, 5, 0], [2, -1, 0]])
+    weights = single(2, 3, 3)
+    expected = np.zeros((6, 3))
+    np.add.at(expected, indices, weights.astype(np.float64))
+    slope = lg.grad(lambda t: lg.sum(nn.embedding(indices, t) * weights))
+    for backend in BACKENDS:
+        assert_close(lg.compile(slope, backend=backend)(table), expected)
+        # The indices as data, not as a constant.
+        fed = lg.compile(lg.grad(lambda t, i: lg.sum(nn.embedding(i, t) * weights)), backend=backend)
+        assert_close(fed(table, indices), expected)
+    check_gradient(lambda t: nn.embedding(indices, t), table.astype(np.float64))
+
+
+def test_one_hot() -> None:
+    classes = np.array([[0, 2], [3, -1]])
+    rows = np.zeros((2, 2, 3))
+    rows[0, 0, 0] = rows[0, 1, 2] = 1
+    check(lambda c: lg.one_hot(c, 3), classes, expected=rows, dtype=lg.float32)
+    check(lambda c: nn.one_hot(c, 3, lg.bool_), classes.astype(np.int8), expected=rows != 0, dtype=lg.bool_)
+    check(lambda c: lg.one_hot(c, 2), np.array(1, np.uint8), expected=[0, 1])
+    check(lambda c: lg.one_hot(c, 0), np.zeros(2, np.int32), expected=np.zeros((2, 0)))
+    # A dtype too narrow for the number of classes.
+    check(lambda c: lg.one_hot(c, 300)[:, 3], np.array([3, -1], np.int8), expected=[1, 0])
+    with pytest.raises(lg.errors.DTypeError, match="float32"):
+        lg.one_hot(np.zeros(2, np.float32), 3)
+    with pytest.raises(lg.errors.ShapeError):
+        lg.one_hot(classes, -1)

@@ -74,7 +74,9 @@ class _Instance:
         self.words[self.places] = addresses[self.buffers] + self.offsets
         self.stop[0] = 0
         try:
-            self.executor.run(self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data)
+            self.executor.run(
+                self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data, plan.threads
+            )
         finally:
             if self.arena is not None and plan.arena >= LARGE:
                 BLOCKS.give(self.arena)
@@ -96,7 +98,8 @@ Strides = tuple[tuple[int, tuple[int, ...]], ...]
 
 @final
 class AccelerateExecutable(Executable):
-    """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out."""
+    """A graph's plan; one more for each way in which inputs that are not in row-major order have been laid out, and
+    for each number of threads."""
 
     def __init__(
         self,
@@ -110,9 +113,9 @@ class AccelerateExecutable(Executable):
         self.types = [n.type for n in graph.inputs]
         self.system = system
         self.donated = donated
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._plain = self._prepared(())
-        self._laid_out: Cache[Strides, _Prepared] = Cache(_LAYOUTS)
+        self._others: Cache[tuple[int, Strides], _Prepared] = Cache(_LAYOUTS)
 
     def _prepared(self, strides: Strides) -> _Prepared:
         threads = self.executor.threads
@@ -139,13 +142,14 @@ class AccelerateExecutable(Executable):
         arrays = [_native(b, t) for b, t in zip(buffers, self.types, strict=True)]
         strides: Strides = tuple((k, a.strides) for k, a in enumerate(arrays) if not a.flags.c_contiguous)
         prepared = self._plain
-        if strides:
-            found = self._laid_out.get(strides)
-            prepared = found if found is not None else self._laid_out.put(strides, self._prepared(strides))
+        threads = self.executor.threads
+        if strides or prepared.plan.threads != threads:
+            found = self._others.get((threads, strides))
+            prepared = found if found is not None else self._others.put((threads, strides), self._prepared(strides))
         reused = prepared.plan.reused
+        taken = {k: arrays[place] for k, place in reused.items() if _may_be_overwritten(arrays, place)}
         results = [
-            arrays[reused[k]] if k in reused and arrays[reused[k]].flags.writeable else empty(t.shape, t.dtype.numpy)
-            for k, t in enumerate(prepared.plan.outputs)
+            taken[k] if k in taken else empty(t.shape, t.dtype.numpy) for k, t in enumerate(prepared.plan.outputs)
         ]
         with self._lock:
             instance = prepared.free.pop() if prepared.free else None
@@ -164,6 +168,14 @@ class AccelerateExecutable(Executable):
                 source=node.source if node else None,
             )
         return list(results)
+
+
+def _may_be_overwritten(arrays: Sequence[np.ndarray[Any, Any]], place: int) -> bool:
+    """Whether a donated array is writable and none of the other arguments lies in its memory."""
+    mine = arrays[place]
+    return mine.flags.writeable and not any(
+        np.may_share_memory(mine, other) for k, other in enumerate(arrays) if k != place
+    )
 
 
 _LAYOUTS = 16

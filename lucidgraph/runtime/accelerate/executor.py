@@ -14,6 +14,9 @@ import atexit
 import ctypes
 import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -29,14 +32,23 @@ SIGNAL_COST: Final = 1 << 27
 """The cost, in bytes moved, after which signals are looked for again."""
 RELEASE_COST: Final = 1 << 17
 """The cost from which the interpreter's lock is given up."""
+PARALLEL_COST: Final = 1 << 18
+"""The cost of a plan, in bytes moved, from which its large kernels are split."""
 
 
 class ExecutorModule:
-    """Writes the executor's functions: the pool's, and the loop over commands."""
+    """Writes the executor's functions: the pool's, and the loop over commands.
+
+    One run at a time has the pool's threads; which it is, is settled here, where no signal can come between.
+    """
 
     def __init__(self, machine: Machine, pool: type[Pool]) -> None:
         self.module = ir.Module(name="executor")
         self.pool = pool(self.module, machine)
+        self.busy = ir.GlobalVariable(self.module, I32, "busy")
+        self.busy.initializer = I32(0)
+        self.ready = ir.GlobalVariable(self.module, I64, "ready")
+        self.ready.initializer = I64(1)
         self.save = self._outside("PyEval_SaveThread", PTR, [])
         self.restore = self._outside("PyEval_RestoreThread", ir.VoidType(), [PTR])
         self.signals = self._outside("PyErr_CheckSignals", I32, [])
@@ -45,15 +57,41 @@ class ExecutorModule:
         return ir.Function(self.module, ir.FunctionType(result, args), name)
 
     def write(self) -> ir.Module:
-        self.run(self.pool.write())
+        self.run(self.pool.write(), self.enter(), self.leave())
         return self.module
 
-    def run(self, parallel: ir.Function) -> None:
-        """``i32 run(i64 *commands, i64 count, i64 threads, i64 cost, i64 *stop)``: 0, or -1 after a signal; a kernel
-        that writes a number other than 0 to ``stop`` ends the run."""
-        fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, I64, I64, I64, PTR]), "run")
-        commands, count, threads, cost, stop = fn.args
+    def enter(self) -> ir.Function:
+        """``i32 enter()``: take the threads for oneself; 0 where another has them."""
+        fn = ir.Function(self.module, ir.FunctionType(I32, []), "enter")
         b = ir.IRBuilder(fn.append_basic_block("entry"))
+        b.ret(b.xor(b.atomic_rmw("xchg", self.busy, I32(1), "acquire"), I32(1)))
+        return fn
+
+    def leave(self) -> ir.Function:
+        """``void leave(i64 ready)``: give the threads up, of which so many are there, the caller's included."""
+        fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [I64]), "leave")
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        b.store(fn.args[0], self.ready)
+        b.store_atomic(I32(0), self.busy, "release", 4)
+        b.ret_void()
+        return fn
+
+    def run(self, parallel: ir.Function, enter: ir.Function, leave: ir.Function) -> None:
+        """``i32 run(i64 *commands, i64 count, i64 most, i64 cost, i64 *stop)``: 0, or -1 after a signal; a kernel that
+        writes a number other than 0 to ``stop`` ends the run. It has all threads or, where they are more than ``most``
+        or another run has them, one."""
+        fn = ir.Function(self.module, ir.FunctionType(I32, [PTR, I64, I64, I64, PTR]), "run")
+        # The interpreter ends daemon threads where they ask for its lock back: by unwinding their stacks.
+        fn.attributes.add("uwtable")
+        commands, count, most, cost, stop = fn.args
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        taken = b.alloca(I32)
+        b.store(I32(0), taken)
+        with b.if_then(b.and_(b.icmp_signed(">", most, I64(1)), b.icmp_signed(">=", cost, I64(PARALLEL_COST)))):
+            b.store(b.call(enter, []), taken)
+        mine = b.icmp_signed("!=", b.load(taken, typ=I32), I32(0))
+        ready = b.load(self.ready, typ=I64)
+        threads = b.select(b.and_(mine, b.icmp_signed("<=", ready, most)), ready, I64(1))
         at, spent, saved = b.alloca(I64), b.alloca(I64), b.alloca(PTR)
         b.store(I64(0), at)
         b.store(I64(0), spent)
@@ -91,10 +129,14 @@ class ExecutorModule:
             b.store(b.call(self.save, []), saved)
         b.branch(head)
         b.position_at_end(after)
+        with b.if_then(mine):
+            b.call(leave, [ready])
         with b.if_then(release):
             b.call(self.restore, [b.load(saved, typ=PTR)])
         b.ret(I32(0))
         b.position_at_end(interrupted)
+        with b.if_then(mine):
+            b.call(leave, [ready])
         b.ret(I32(-1))
 
 
@@ -106,13 +148,16 @@ class Executor:
         self._lock = threading.Lock()
         self._code: Code | None = None
         self._started = 1
+        self._ready = 1
+        self._closed = False
         self.threads = system.pool.default_threads()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._code = None
-        self._started = 1
+        self._started = self._ready = 1
+        if self._code is not None:
+            self._leave(1)
         if not self._system.pool.survives_fork:
             self.threads = 1
 
@@ -125,48 +170,63 @@ class Executor:
         self._run: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, integer, integer, integer, pointer)(
             code.address("run")
         )
+        self._enter: Any = ctypes.PYFUNCTYPE(ctypes.c_int32)(code.address("enter"))
+        self._leave: Any = ctypes.PYFUNCTYPE(None, integer)(code.address("leave"))
         if pool.starts:
             self._start: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, integer, integer)(code.address("start"))
             self._parallel: Any = ctypes.CFUNCTYPE(None, *[integer] * 4)(code.address("parallel"))
         self._code = code
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no run has the threads."""
+        with self._lock:
+            if self._code is None:
+                self._load()
+            while not self._enter():
+                time.sleep(1e-4)
+            try:
+                yield
+            finally:
+                self._leave(self._ready)
+
     def set_threads(self, count: int) -> None:
         """Use ``count`` threads from the next call on."""
-        with self._lock:
+        with self._alone():
             self._stop()
             self.threads = count
 
     def _stop(self) -> None:
-        if self._code is not None and self._started > 1:
+        self._ready = 1
+        if self._started > 1:
             self._parallel(0, 0, 0, self._started)
             self._started = 1
 
-    def run(self, commands: int, count: int, cost: int, stop: int) -> None:
-        """Run a table of commands. While another Python thread runs one in parallel, this one runs alone."""
-        if self._code is None:
-            with self._lock:
-                if self._code is None:
-                    self._load()
-        if self.threads > 1 and cost >= PARALLEL_COST and self._lock.acquire(blocking=False):
-            try:
-                if self._system.pool.starts and self._started < self.threads:
-                    self._started += self._start(self._started, self.threads - 1)
-                    if self._started < self.threads:
-                        raise MemoryError(f"only {self._started} of {self.threads} threads can be started")
-                self._run(commands, count, self.threads, cost, stop)
-            finally:
-                self._lock.release()
-        else:
-            self._run(commands, count, 1, cost, stop)
+    def run(self, commands: int, count: int, cost: int, stop: int, most: int) -> None:
+        """Run a table of commands on all threads, or alone: where ``most`` is less, or another run has them."""
+        if self._code is None or (self._ready != self.threads and cost >= PARALLEL_COST):
+            self._make_ready()
+        self._run(commands, count, most, cost, stop)
+
+    def _make_ready(self) -> None:
+        with self._alone():
+            if self._closed or self._ready == self.threads:
+                return
+            if self._system.pool.starts:
+                self._started += self._start(self._started, self.threads - 1)
+                if self._started < self.threads:
+                    started = self._started
+                    self._stop()
+                    raise MemoryError(f"only {started} of {self.threads} threads can be started")
+            self._ready = self.threads
 
     def close(self) -> None:
-        """End the threads: at the interpreter's end, before its memory goes."""
-        with self._lock:
-            self._stop()
+        """End the threads: at the interpreter's end, before its memory goes. What still runs then runs alone."""
+        if self._code is not None:
+            with self._alone():
+                self._closed = True
+                self._stop()
 
-
-PARALLEL_COST: Final = 1 << 17
-"""The cost of a plan, in bytes moved, from which its large kernels are split."""
 
 EXECUTOR: Final = Executor()
 atexit.register(EXECUTOR.close)

@@ -57,7 +57,8 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
     if flat_b is not b:
         b, second = _readable(planner, flat_b)
     itemsize = out.dtype.itemsize
-    threads = planner.threads
+    # One thread does the pieces of two: their edges show in the last bit of double products.
+    threads = max(planner.threads, 2)
     by_rows = m >= n
     long = m if by_rows else n
     pieces = 1 if count >= 2 * threads or 2 * m * n * k < 1 << 18 else min(threads, -(-long // 16))

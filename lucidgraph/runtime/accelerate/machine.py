@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,7 +14,14 @@ from llvmlite import ir
 
 from .vecmath import Target as MathTarget
 
-_lock = threading.Lock()
+
+def held_while_forking(lock: Any) -> None:
+    """Let no fork happen while another thread has ``lock``: in the child it would never be released."""
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+_lock = threading.RLock()
+held_while_forking(_lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,8 @@ class Compiler:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._codes: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        held_while_forking(self._lock)
 
     def code(self, key: str, build: Callable[[], ir.Module]) -> Code:
         """The code of a key; ``build`` writes it where it is not there."""

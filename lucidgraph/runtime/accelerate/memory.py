@@ -7,8 +7,9 @@ while the cache has room; an array that owns a block returns it when it dies.
 from __future__ import annotations
 
 import mmap
+import os
 import threading
-from collections import defaultdict
+from math import prod
 from typing import Any, Final, final
 
 import numpy as np
@@ -62,28 +63,47 @@ class _Lease(np.ndarray[Any, Any]):
 
 @final
 class _Blocks:
-    """Blocks not in use, by size."""
+    """Blocks not in use, by size, those given back last taken first; what has lain longest goes when room is short."""
 
     def __init__(self) -> None:
         # Re-entrant: an array may die, and give its block back, while this thread holds the lock.
         self._lock = threading.RLock()
-        self._free: defaultdict[int, list[Block]] = defaultdict(list)
+        self._free: dict[int, list[Block]] = {}
         self._held = 0
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
+        )
 
     def take(self, nbytes: int) -> Block:
         size = rounded(nbytes)
         with self._lock:
-            free = self._free[size]
+            free = self._free.get(size)
             if free:
                 self._held -= size
-                return free.pop()
+                block = free.pop()
+                if not free:
+                    del self._free[size]
+                return block
         return Block(size)
 
     def give(self, block: Block) -> None:
         with self._lock:
-            if self._held + block.size <= _CACHE_BYTES:
-                self._held += block.size
-                self._free[block.size].append(block)
+            if block.size > _CACHE_BYTES:
+                return
+            while self._held + block.size > _CACHE_BYTES:
+                self._drop()
+            self._held += block.size
+            # A size just used is the last to lose its blocks.
+            free = self._free.pop(block.size, [])
+            free.append(block)
+            self._free[block.size] = free
+
+    def _drop(self) -> None:
+        size, free = next(iter(self._free.items()))
+        del free[0]
+        self._held -= size
+        if not free:
+            del self._free[size]
 
     def clear(self) -> None:
         with self._lock:
@@ -107,7 +127,7 @@ BLOCKS: Final = _Blocks()
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An uninitialised array that owns its memory."""
-    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    nbytes = dtype.itemsize * prod(shape)
     if nbytes < LARGE:
         return np.empty(shape, dtype)
     return np.ndarray(shape, dtype, BLOCKS.take(nbytes).lease())

@@ -82,6 +82,8 @@ class Plan:
     """Outputs that lie in a donated input, by their numbers."""
     arena: int = 0
     scratch: int = 0
+    threads: int = 1
+    """At most so many may run it: each has its part of the scratch memory."""
 
     @property
     def cost(self) -> int:
@@ -110,7 +112,7 @@ class Planner:
         self.system = system
         self.machine = system.compiler.machine
         self.code = system.compiler.code
-        self.plan = Plan()
+        self.plan = Plan(threads=threads)
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
         self.replaced: set[int] = set()

@@ -50,8 +50,12 @@ class Fold(ABC):
     def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
         """The result, ``count`` being how many values each lane (or all lanes together) took."""
 
+    def suspend(self, lanes: Lanes, state: State) -> Value:
+        """The state as a partial result, in the dtype that partial results are held in."""
+        return Pair(*state) if len(state) == 2 else state[0]
+
     def resume(self, lanes: Lanes, value: Value) -> State:
-        """The state of a partial result, held in the dtype that partial results are held in."""
+        """The state of a partial result."""
         return list(value) if isinstance(value, Pair) else [value]
 
     def across(self, lanes: Lanes, state: State) -> State:
@@ -153,6 +157,9 @@ class Extreme(Fold):
             return [extremum(lanes, a[0], b[0], self.dtype.kind, self.largest)]
         beats = build.fcmp_ordered(">" if self.largest else "<", b[0], a[0])
         return [build.select(beats, b[0], a[0]), build.or_(a[1], b[1])]
+
+    def suspend(self, lanes: Lanes, state: State) -> Value:
+        return self.finish(lanes, state, I64(1))
 
     def resume(self, lanes: Lanes, value: Value) -> State:
         return [value, lanes.b.fcmp_unordered("uno", value, value)] if self.dtype.is_floating else [value]

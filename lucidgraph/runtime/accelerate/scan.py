@@ -139,7 +139,7 @@ class _Rows(_Scan):
                 single = Lanes(b, 1, self.machine)
                 last = [self.first_lane(single, b.load(p, typ=v.type)) for p, v in zip(before, nothing, strict=True)]
                 place = self.at("y", b.mul(item, I64(self.wide.itemsize)))
-                single.store(_value(last), self.wide, place, None, None)
+                single.store(self.fold.suspend(single, last), self.wide, place, None, None)
         b.ret_void()
         return self.module
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import host, index, linalg, scan
+from . import host, index, linalg, scan, window
 from .plan import Rule
 
-TABLE: Final[dict[str, Rule]] = {**host.OPS, **index.OPS, **linalg.OPS, **scan.OPS}
+TABLE: Final[dict[str, Rule]] = {**host.OPS, **index.OPS, **linalg.OPS, **scan.OPS, **window.OPS}

@@ -7,6 +7,7 @@ from math import prod
 
 from ...dtypes import DType
 from ...ir import Node
+from ...ir.ops.window import WindowsBackward, positions
 from ...ir.types import Shape
 
 
@@ -91,6 +92,14 @@ class View:
     def permuted(self, axes: tuple[int, ...]) -> View:
         return replace(self, shape=tuple(self.shape[k] for k in axes), strides=tuple(self.strides[k] for k in axes))
 
+    def windowed(self, axis: int, kernel: Shape, stride: tuple[int, ...], dilation: tuple[int, ...]) -> View:
+        """The windows of the axes from ``axis`` on, which must fit."""
+        sizes = self.shape[axis : axis + len(kernel)]
+        count = positions("windows", sizes, kernel, stride, dilation)
+        shape = (*self.shape[:axis], *count, *kernel, *self.shape[axis + len(kernel) :])
+        strides = WindowsBackward.strides(self.strides, axis=axis, kernel=kernel, stride=stride, dilation=dilation)
+        return replace(self, shape=shape, strides=strides)
+
 
 def row_major(shape: Shape, itemsize: int) -> tuple[int, ...]:
     strides: list[int] = []
@@ -110,6 +119,8 @@ def viewed(node: Node, x: View) -> View | None:
         return x.permuted(attrs["axes"])
     if node.name == "slice":
         return x.sliced(attrs["start"], attrs["stop"], attrs["step"])
+    if node.name == "windows":
+        return x.windowed(attrs["axis"], attrs["kernel"], attrs["stride"], attrs["dilation"])
     if node.name == "expand_dims":
         sizes = iter(zip(x.shape, x.strides, strict=True))
         both = [(1, 0) if k in attrs["axis"] else next(sizes) for k in range(len(node.shape))]

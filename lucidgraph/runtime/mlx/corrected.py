@@ -13,6 +13,8 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
+from ...ir.ops.window import WindowsBackward, kept_places, positions, spread_sizes, targets
+
 LONG: Final = 128
 """Sums of more elements than this are taken in blocks."""
 BLOCK: Final = 16
@@ -107,6 +109,88 @@ def recurrence(a: mx.array, b: mx.array, axis: int, reverse: bool) -> mx.array:
         a = mx.concatenate([part(a, None, length), scale], axis=axis)
         length *= 2
     return part(b, None, None, -1) if reverse else b
+
+
+# -- windows
+
+
+def overlap_add(
+    x: mx.array, axis: int, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> mx.array:
+    """Windows added up where they came from, which MLX lacks: one addition for each place within a window."""
+    rank = len(size)
+    count, kernel = x.shape[axis : axis + rank], x.shape[axis + rank : axis + 2 * rank]
+    total = mx.zeros((*x.shape[:axis], *size, *x.shape[axis + 2 * rank :]), x.dtype)
+    before = (slice(None),) * axis
+    for place, target in targets(tuple(count), tuple(kernel), tuple(stride), tuple(dilation)):
+        total = total.at[(*before, *target)].add(x[(*before, *(slice(None),) * rank, *place)])
+    return total
+
+
+def conv(
+    x: mx.array, w: mx.array, *, stride: Sequence[int], pad_lo: Sequence[int], pad_hi: Sequence[int],
+    kernel_dilation: Sequence[int], input_dilation: Sequence[int], groups: int, flip: bool,
+) -> mx.array:  # fmt: skip
+    """Convolution in every dtype, rank and number of groups, with negative padding.
+
+    MLX adds half precision in itself on the CPU, so it is cast there. float64, and groups over three axes, which MLX
+    has not, are a matrix product over the windows: the windows are copied. Negative widths: so is the operand.
+    """
+    rank, dtype = x.ndim - 2, x.dtype
+    if dtype in (mx.float16, mx.bfloat16) and not adds_in_trees():
+        x, w = x.astype(mx.float32), w.astype(mx.float32)
+    written_out = dtype == mx.float64 or rank > 3 or (groups > 1 and rank > 2)
+    if written_out or min((*pad_lo, *pad_hi)) < 0:
+        sizes = spread_sizes(x.shape[1:-1], tuple(pad_lo), tuple(pad_hi), tuple(input_dilation))
+        inside, places = kept_places(x.shape[1:-1], sizes, tuple(pad_lo), tuple(input_dilation))
+        spread = mx.zeros((x.shape[0], *sizes, x.shape[-1]), x.dtype)
+        x = updated(spread, (slice(None), *places), x[(slice(None), *inside)])
+        pad_lo = pad_hi = (0,) * rank
+        input_dilation = (1,) * rank
+    if written_out:
+        return _conv_by_product(x, w, stride, kernel_dilation, groups, flip)
+    padding = (list(pad_lo), list(pad_hi))
+    y = mx.conv_general(
+        x, w, list(stride), padding, list(kernel_dilation), list(input_dilation), groups=groups, flip=flip
+    )
+    return y.astype(dtype)
+
+
+def _conv_by_product(
+    x: mx.array, w: mx.array, stride: Sequence[int], dilation: Sequence[int], groups: int, flip: bool
+) -> mx.array:
+    rank, kernel, inputs, outputs = x.ndim - 2, w.shape[1:-1], w.shape[-1], w.shape[0] // groups
+    if flip:
+        w = w[(slice(None), *(slice(None, None, -1),) * rank)]
+    count = positions("conv", x.shape[1:-1], kernel, tuple(stride), tuple(dilation))
+    strides = [1]
+    for n in reversed(x.shape[1:]):
+        strides.insert(0, strides[0] * n)
+    moves = WindowsBackward.strides(strides, axis=1, kernel=kernel, stride=tuple(stride), dilation=tuple(dilation))
+    windows = mx.as_strided(x, (x.shape[0], *count, *kernel, x.shape[-1]), moves)
+    columns = mx.moveaxis(mx.unflatten(windows, -1, (groups, inputs)), -2, 0).reshape(
+        groups, x.shape[0] * math.prod(count), math.prod(kernel) * inputs
+    )
+    each = w.reshape(groups, outputs, math.prod(kernel) * inputs)
+    y = mx.moveaxis(columns @ mx.swapaxes(each, 1, 2), 0, 1)
+    return y.reshape(x.shape[0], *count, groups * outputs)
+
+
+# -- attention
+
+
+def attention(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | str | None) -> mx.array:
+    """MLX's attention, with 0 for a query that may see nothing, where MLX takes the mean of everything; in float32 on
+    the CPU, where MLX rounds half-precision scores. Cost: a reduction of the mask and a select."""
+    dtype = q.dtype
+    if not adds_in_trees():
+        q, k, v = (x.astype(mx.float32) for x in (q, k, v))
+    if not isinstance(mask, mx.array):
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask).astype(dtype)
+    seen = mask if mask.dtype == mx.bool_ else mask > -math.inf
+    mask = mask if mask.dtype == mx.bool_ else mask.astype(q.dtype)
+    y = mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask).astype(dtype)
+    return mx.where(mx.any(seen if seen.ndim else seen[None], axis=-1, keepdims=True), y, 0)
 
 
 # -- arithmetic

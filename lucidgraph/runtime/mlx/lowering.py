@@ -36,8 +36,6 @@ __all__ = ["FILE", "Program", "lower"]
 
 FILE: Final = "<lucidgraph: mlx program>"
 _NAMESPACE: Final = {"mx": mx, "corrected": corrected, "at": np.s_, **NAMES}
-_VIEWS: Final = frozenset({"broadcast_to", "reshape", "expand_dims", "squeeze", "permute_dims", "slice"})
-"""Whose result may share its operand's memory in MLX, besides what is lowered to nothing."""
 
 
 @final
@@ -276,7 +274,7 @@ class _Lowering:
         texts = []
         for node in self.graph.outputs:
             root, repeats = node, False
-            while root not in given and (root.name in _VIEWS or self.names[root] == self._operand_name(root)):
+            while root not in given and (root.op.view or self.names[root] == self._operand_name(root)):
                 repeats = repeats or root.name == "broadcast_to"
                 root = root.operands[0]
             shared = root in given or root in seen or repeats

@@ -6,18 +6,35 @@ from typing import Final
 
 from ...errors import UnsupportedError
 from ...ir import Node
-from . import activation, arithmetic, bitwise, compare, core, creation, index, linalg, math, nn, reduce, scan, shape
+from . import (
+    activation,
+    arithmetic,
+    attention,
+    bitwise,
+    compare,
+    core,
+    creation,
+    index,
+    linalg,
+    math,
+    nn,
+    reduce,
+    scan,
+    shape,
+    window,
+)  # fmt: skip
 from .writing import Entry, Table, Unsupported
 
 __all__ = ["CHAPTERS", "TABLE", "TAKES", "entry"]
 
 CHAPTERS: Final = (
-    core, arithmetic, compare, bitwise, math, activation, reduce, shape, index, creation, linalg, nn, scan
+    core, arithmetic, compare, bitwise, math, activation, reduce, shape, index, creation, linalg, nn, scan, window,
+    attention,
 )  # fmt: skip
 
 TABLE: Final[Table] = {name: how for chapter in CHAPTERS for name, how in chapter.TABLE.items()}
 
-TAKES: Final = nn.TAKES | scan.TAKES
+TAKES: Final = attention.TAKES | nn.TAKES | scan.TAKES
 """The composites that MLX may take whole."""
 
 
