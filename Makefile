@@ -52,13 +52,14 @@ test: lint types
 	$(PYTEST) $(PYTEST_ARGS)
 
 quick: lint
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not full' $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not full' --ignore tests/accelerate $(PYTEST_ARGS)
 
 full: lint types
 	HYPOTHESIS_PROFILE=full $(PYTEST) -m 'full or not full' $(PYTEST_ARGS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/peers.py
 
 lint: $(READY)
 	$(BIN)/python -m ruff check lucidgraph tests docs examples benchmarks

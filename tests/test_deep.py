@@ -21,6 +21,8 @@ from lucidgraph.config import config
 from lucidgraph.ir import Graph
 from lucidgraph.passes import pipeline, run_passes
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 20_000
 X = np.array([0.25, -1.0, 3.0])
 

@@ -13,16 +13,18 @@ import pytest
 
 import lucidgraph as lg
 from lucidgraph.config import config
-from lucidgraph.errors import BackendError
+from lucidgraph.errors import BackendError, UnsupportedError
 from lucidgraph.runtime.accelerate.backend import AccelerateBackend
 from lucidgraph.runtime.accelerate.executor import Executor
 from lucidgraph.runtime.accelerate.machine import HOST, Compiler
 from lucidgraph.runtime.accelerate.macos import cblas, dispatch, vdsp, vforce
+from lucidgraph.runtime.accelerate.plan import Planner
 from lucidgraph.runtime.accelerate.system import System
+from lucidgraph.runtime.accelerate.tables import TABLE
 from lucidgraph.runtime.accelerate.values import I32, I64
 from tests.accelerate import stand_in
 from tests.accelerate.programs import outputs
-from tests.samples import array
+from tests.samples import Sample, array, graph_of, node_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="the real library is there")
 RNG = np.random.default_rng(11)
@@ -91,6 +93,15 @@ def test_products(suffix: str, dtype: str) -> None:
         assert bool(called("cblas")) == bool(product.size)
 
 
+def test_matrices_beyond_a_library_s_integers_are_refused() -> None:
+    long = 1 << 31
+    row, column = (np.broadcast_to(np.float32(0), shape) for shape in ((1, long), (long, 1)))
+    graph = graph_of(node_of("matmul", Sample((row, column))))
+    Planner(graph, 2, TABLE, system=BACKEND._system).run()
+    with pytest.raises(UnsupportedError, match="less than 2\\^31 rows"):
+        Planner(graph, 2, TABLE, system=macos(lambda name: 0 if "ILP64" in name else stand_in.find(name))._system).run()
+
+
 def test_transposed_operands_are_read_in_place() -> None:
     x, y = real((30, 20)), real((25, 30))
     (product,) = outputs(BACKEND, lambda x, y: x.T @ y.T, x, y)
@@ -140,6 +151,9 @@ def test_a_forked_child_uses_one_thread() -> None:
     executor.set_threads(4)
     executor._after_fork()
     assert executor.threads == 1
+    executor.set_threads(1)
+    with pytest.raises(UnsupportedError, match="forked child"):
+        executor.set_threads(2)
 
 
 # -- vDSP

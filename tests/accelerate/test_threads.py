@@ -56,7 +56,9 @@ def alone(code: str, **env: str) -> str:
             assert (program(x) == y).all()
     """
     ran = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(head) + textwrap.dedent(code)],
+        # From 3.12 on Python warns of every fork beside threads.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-X", "faulthandler",
+         "-c", textwrap.dedent(head) + textwrap.dedent(code)],
         capture_output=True, text=True, timeout=120, env={**os.environ, **env},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]

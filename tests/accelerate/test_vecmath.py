@@ -358,6 +358,18 @@ def exhaustive(name: str, stride: int = 1, chunk: int = 1 << 18) -> tuple[float,
     return worst, at
 
 
+@pytest.mark.parametrize("name", UNARY)
+def test_float32_functions_over_their_whole_range(name: str) -> None:
+    """Every 4099th argument: all exponents, and mantissas of every kind."""
+    assert exhaustive(name, 4099)[0] <= (0.5 if name in EXACT else BOUND)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", UNARY)
+def test_float32_functions_at_every_argument(name: str) -> None:
+    assert exhaustive(name)[0] <= (0.5 if name in EXACT else BOUND)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=UNARY)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from ...errors import UnsupportedError
 from .machine import Code, Machine, compile_module
 from .pool import KERNEL, Pool
 from .system import SYSTEM, System
@@ -150,6 +152,7 @@ class Executor:
         self._started = 1
         self._ready = 1
         self._closed = False
+        self._most: float = math.inf
         self.threads = system.pool.default_threads()
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -159,7 +162,7 @@ class Executor:
         if self._code is not None:
             self._leave(1)
         if not self._system.pool.survives_fork:
-            self.threads = 1
+            self.threads = self._most = 1
 
     def _load(self) -> None:
         machine, pool = self._system.compiler.machine, self._system.pool
@@ -191,7 +194,11 @@ class Executor:
                 self._leave(self._ready)
 
     def set_threads(self, count: int) -> None:
-        """Use ``count`` threads from the next call on."""
+        """Use ``count`` threads from the next call on. :class:`UnsupportedError` in a forked child that cannot."""
+        if count > self._most:
+            raise UnsupportedError(
+                "a forked child has one thread on this system", hint="start processes by spawn: they have their own"
+            )
         with self._alone():
             self._stop()
             self.threads = count

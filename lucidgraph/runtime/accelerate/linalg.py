@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from ... import dtypes
+from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
@@ -71,9 +72,17 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
         "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
     words = [values.get(name, 0) for name in blas.WORDS]
+    library = planner.system.blas()
+    sizes = (n, k, first[1], second[1], step if by_rows else m)
+    if max(sizes) >> (library.integer.width - 1):
+        raise UnsupportedError(
+            f"{library.name} takes matrices of less than 2^{library.integer.width - 1} rows, columns and pitch, not "
+            f"{max(sizes)}",
+            source=node.source if node else None,
+            hint="multiply parts of the matrix",
+        )
     pointers = [(blas.WORDS.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
     cost = a.nbytes + b.nbytes + out.nbytes + count * m * n * k // 2
-    library = planner.system.blas()
     code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
     planner.command("product", code, words, pointers, count * pieces, cost, 1, node=node)
 

@@ -24,12 +24,14 @@ from ...ir.types import Shape
 from . import arithmetic, compare, math
 from .machine import Machine
 from .reduce import FOLDS, Fold, State
-from .values import I64, PTR, Lanes, Pair, Value, register_type
+from .values import I64, PTR, Lanes, Pair, Value, element_bytes, register_type
 from .writing import KernelWriter
 
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 """Every elementwise op that a kernel can hold."""
 
+_BLOCK: Final = 32
+"""How many vectors of states a reduction by columns has on the stack, if it is the only one."""
 _EXPENSIVE_FLOPS: Final = 4
 
 
@@ -125,6 +127,20 @@ class Body:
                     stack.extend(node.operands)
         return list(needed)
 
+    @property
+    def blocked(self) -> bool:
+        """Whether a kernel by columns takes several vectors at a time: where it only reduces, in one pass, and row
+        values are not dear to compute at every point."""
+        if self.passes > 1 or not self.folds(0) or self.stored(0):
+            return False
+        rows = [n for n in self.graph.nodes if not self.is_full[n] and self.level[n] == 0]
+        return all(n.op.flops_per_element < _EXPENSIVE_FLOPS for n in rows)
+
+    @property
+    def block(self) -> int:
+        """How many vectors: the states of all should stay in the nearest cache."""
+        return max(_BLOCK // len(self.folds(0)), 4)
+
     def work(self, level: int) -> list[Node]:
         """The full values that a pass computes."""
         kept = set(self.kept())
@@ -203,7 +219,10 @@ class _Kernel(KernelWriter):
             if layout.columns:
                 start = b.mul(b.srem(item, self.chunks), self.chunk)
                 stop = self.smaller(b.add(start, self.chunk), self.vector)
-                self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
+                if self.body.blocked:
+                    self.block(start, stop)
+                else:
+                    self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
             else:
                 self.row()
         b.ret_void()
@@ -282,6 +301,45 @@ class _Kernel(KernelWriter):
         self.prepare(self.body.passes, at_column, mask)
         for k in self.body.row_outputs:
             self.store_row(k, at_column[len(self.inputs) + k], mask)
+
+    def block(self, start: ir.Value, stop: ir.Value) -> None:
+        """Several vectors along a kept axis, point by point of the reduced axes: memory is read in long pieces, the
+        states lie on the stack."""
+        self.rows.clear()
+        used = self.b.udiv(self.b.add(self.b.sub(stop, start), I64(self.lanes.count - 1)), I64(self.lanes.count))
+        states = []
+        for node in self.body.folds(0):
+            fold = FOLDS[node.name](node)
+            places = []
+            for value in fold.start(self.lanes):
+                size = self.lanes.count * element_bytes(value.type.element)
+                lying = self.variable(ir.ArrayType(ir.IntType(8), self.body.block * size))
+                lying.align = 64
+                place = self.b.inttoptr(self.b.ptrtoint(lying, I64), PTR)
+                with self.loop(I64(0), used) as k:
+                    self.b.store(value, self.lanes.offset(place, self.b.mul(k, I64(size))))
+                places.append((place, size))
+            states.append((fold, places))
+
+        def states_at(v: ir.Value) -> _States:
+            k = self.b.udiv(self.b.sub(v, start), I64(self.lanes.count))
+            return [(f, [self.lanes.offset(p, self.b.mul(k, I64(n))) for p, n in places]) for f, places in states]
+
+        with self.reduced_loops() as (indices, number):
+            pointers = self.moved(self.at_row, indices, self.layout.outer)
+            index = self.lanes.splat(indices[-1] if indices else I64(0))
+            self.span(start, stop, lambda v, mask: self.point(
+                0, self.along(pointers, v), mask, number, index, states_at(v)))  # fmt: skip
+
+        def end(v: ir.Value, mask: ir.Value | None) -> None:
+            self.rows.clear()
+            at_column = self.along(self.at_row, v)
+            self.finish(states_at(v), across=False)
+            self.prepare(self.body.passes, at_column, mask)
+            for k in self.body.row_outputs:
+                self.store_row(k, at_column[len(self.inputs) + k], mask)
+
+        self.span(start, stop, end)
 
     def along(self, pointers: Sequence[ir.Value], v: ir.Value) -> list[ir.Value]:
         """Pointers moved to position ``v`` of the vector axis."""

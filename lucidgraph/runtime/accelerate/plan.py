@@ -34,6 +34,7 @@ from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
 _SPLIT_POINTS: Final = 1 << 15
+_SPLIT_BLOCKS: Final = 1 << 18
 _PIECE: Final = 1 << 13
 _NO_LIMIT: Final = (1 << 62) - 1
 
@@ -248,7 +249,10 @@ class Planner:
         folded = prod(a.size for a in axes if a.reduced)
         chunk = vector.size
         if columns:
-            chunk = lanes * max(1, _CHUNK // lanes // max(folded, 1))
+            vectors = max(1, _CHUNK // lanes // max(folded, 1))
+            if body.blocked:
+                vectors = body.block
+            chunk = lanes * vectors
             chunk = min(chunk, -(-vector.size // lanes) * lanes)
         chunks = -(-vector.size // chunk) if columns else 1
         kept = loops.Kept(body)
@@ -294,11 +298,14 @@ class Planner:
         if not any(a.reduced for a in axes):
             return False
         items = prod(a.size for a in axes[:-1] if not a.reduced)
-        if columns:
-            items *= -(-axes[-1].size // loops.lane_count(body, self.machine))
         split = axes[-1] if not columns else axes[-2]
-        others = prod(a.size for a in axes if a.reduced) // max(split.size, 1)
-        return items < 8 and split.size >= 16 and split.size * others >= _SPLIT_POINTS
+        points = prod(a.size for a in axes if a.reduced)
+        least = _SPLIT_POINTS
+        if columns:
+            items *= -(-axes[-1].size // (loops.lane_count(body, self.machine) * (body.block if body.blocked else 1)))
+            if body.blocked:
+                points, least = points * axes[-1].size, _SPLIT_BLOCKS
+        return items < 8 and split.size >= 16 and points >= least
 
     def in_two_steps(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
@@ -308,7 +315,10 @@ class Planner:
         place = len(axes) - (2 if columns else 1)
         split = axes[place]
         beside = prod(a.size for a in axes if a.reduced) // split.size
-        piece = max(1, _PIECE // beside)
+        # By columns, a piece is as many whole rows of the block as make up its points.
+        piece = (
+            max(16, _SPLIT_BLOCKS // beside // axes[-1].size) if columns and body.blocked else max(1, _PIECE // beside)
+        )
         pieces = -(-split.size // piece)
         steps = Steps(body.graph, body.full, pieces)
         partials = [self.temporary(t.shape, t.dtype) for t in steps.partial_types]
