@@ -99,7 +99,7 @@ class CompiledFunction:
         known = weakref.ref(self._core)  # no circle: a dropped function frees what it captured at once
         functools.update_wrapper(self, fn, updated=())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._core(self._leading + args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -127,20 +127,20 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled {self._core.label}>"
 
-    def trace(self, *args: Any, **kwargs: Any) -> Graph:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Graph:
         """The graph for these arguments after promotion and broadcasting."""
         return explicit(self._core.trace(self._leading + args, kwargs)[1].graph)
 
-    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+    def graph(self, /, *args: Any, **kwargs: Any) -> Graph:
         """The graph for these arguments as it is run."""
         return self.lower(*args, **kwargs).graph
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """The function lowered for these arguments, on its backend."""
         be = wiring.backend(self._backend)
         return Lowered(wiring.lowered(self._core.trace(self._leading + args, kwargs)[1].graph, be), be)
 
-    def explain(self, *args: Any, **kwargs: Any) -> str:
+    def explain(self, /, *args: Any, **kwargs: Any) -> str:
         """What became of the function: its programs and why each was made; for the arguments, if given, whether a
         call would need another, what every pass does to it, the graph that runs, and the code."""
         core, be = self._core, wiring.backend(self._backend)
@@ -212,7 +212,7 @@ def compile(
     return CompiledFunction(fn, backend, static_argnames, held, donate)
 
 
-def trace(fn: Callable[..., Any], *args: Any, passes: Sequence[str] | None = None, **kwargs: Any) -> Graph:
+def trace(fn: Callable[..., Any], /, *args: Any, passes: Sequence[str] | None = None, **kwargs: Any) -> Graph:
     """The graph of ``fn(*args, **kwargs)``: after promotion and broadcasting, hence explicit.
 
     ``passes=()`` gives the program as it was recorded, a list of names those passes in that order.

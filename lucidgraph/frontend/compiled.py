@@ -14,7 +14,7 @@ from ..errors import warn
 from ..ir import Graph
 from ..ir.types import Scalar
 from ..lang.recording import STATE, StaticNeeded, current_policy, current_trace, policy
-from ..lang.tensor import Tensor, is_array, node_of
+from ..lang.tensor import Tensor
 from .keys import is_dead
 from .signatures import Call, Signature, Signatures, family_of
 from .tracer import Traced, trace
@@ -94,9 +94,7 @@ class Core:
 
         It gets tensors of its own, as it would compiled: what it writes to them stays inside.
         """
-        leaves, spec = trees.flatten((args, kwargs))
-        own = [Tensor.of_node(node_of(leaf)) if is_array(leaf) else leaf for leaf in leaves]
-        args, kwargs = trees.unflatten(spec, own)
+        args, kwargs = self.signatures.owned(args, kwargs)
         with policy(self.held_policy()):
             return self.fn(*args, **kwargs)
 

@@ -24,6 +24,7 @@ from .keys import PLAIN, ArrayKey, Identity, Parts, array_key, changed, joined, 
 MOST_PARTS: Final = 2000
 """How many values are looked at before a call."""
 MOST_FUNCTIONS: Final = 200
+MOST_VIEWS: Final = 64
 
 _NUMBERS = (float, int, str, bool)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, np.ufunc)
@@ -285,6 +286,8 @@ class Outside:
         """Read the code, again since names are bound late. ``objects`` are arguments that are no arrays."""
         found = _Search(self._fn, objects)
         view = View(tuple(found.places.values()), frozenset(found.attributes))
+        if len(self._views) >= MOST_VIEWS:
+            self._views.clear()
         self._views[_types(objects)] = view
         return view
 

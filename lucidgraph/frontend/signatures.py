@@ -15,12 +15,13 @@ from ..config import config
 from ..dtypes import DType
 from ..errors import DTypeError
 from ..ir import TensorType
-from ..lang.tensor import Tensor, is_array, is_mlx
+from ..lang.tensor import Tensor, is_array, is_mlx, node_of
 from .keys import NONE, PLAIN, ArrayKey, Parts, difference, static_key
 from .outside import Named, Outside, View
 from .tracer import NUMBERS, leaf_type
 
 _WIDEST = range(-(2**63), 2**63)
+_STRUCTURES = 1024
 
 
 class Signature(NamedTuple):
@@ -74,6 +75,12 @@ class _StaticArgument:
         self.value = value
 
 
+def _owned(leaf: Any) -> Any:
+    if isinstance(leaf, _StaticArgument):
+        return leaf.value
+    return Tensor.of_node(node_of(leaf)) if is_array(leaf) else leaf
+
+
 class _Arguments(NamedTuple):
     """A function's parameters, as far as they are known."""
 
@@ -122,8 +129,7 @@ class Signatures:
 
         Raises :class:`DTypeError` for arrays that do not compute and for iterators, which tracing would use up.
         """
-        args, kwargs = self._with_statics(args, kwargs)
-        leaves, spec = trees.flatten((args, kwargs))
+        leaves, spec = trees.flatten(self._with_statics(args, kwargs))
         names = self._names_of(spec)
         types: list[TensorType | None] = []
         keys: list[Any] = []
@@ -146,6 +152,12 @@ class Signatures:
         outside = self._outside.keys(objects, view)
         signature = Signature(spec, tuple(keys), held, (config.backend, config.rules), outside)
         return Call(signature, leaves, types, names, family_of(leaves), objects, view)
+
+    def owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with a tensor of its own for each array, as a compiled function gets them."""
+        leaves, spec = trees.flatten(self._with_statics(args, kwargs))
+        args, kwargs = trees.unflatten(spec, [_owned(leaf) for leaf in leaves])
+        return args, kwargs
 
     def _is_static(self, spec: trees.TreeDef, k: int, leaf: Any) -> bool:
         """Whether a Python number was asked for its value, or does not fit the integers that it meets."""
@@ -205,6 +217,8 @@ class Signatures:
                 else:
                     head = str(key.entry)
                 labels.append(head + "".join(entry.codify("") for entry in rest))
+            if len(self._names) >= _STRUCTURES:
+                self._names.clear()
             known = self._names[spec] = tuple(labels)
         return known
 

@@ -50,7 +50,7 @@ METHODS: Final[dict[str, Function]] = {
 
 
 def _is_operand(value: object) -> bool:
-    return type(value) in (bool, int, float, complex) or is_array(value)
+    return type(value) in (bool, int, float, complex, list, tuple) or is_array(value)
 
 
 def _operator(function: Function, reflected: bool = False) -> Function:

@@ -207,6 +207,16 @@ def test_writing_a_traced_value_into_a_numpy_array_says_what_to_do() -> None:
         assert fn is by_index or "numpy.zeros_like(x)" in str(caught.value)
 
 
+@each_backend
+def test_lists_are_operands_as_in_numpy(backend: str) -> None:
+    def fn(x: Any) -> Any:
+        row, pair = [1, 2, 3, 4.0], (0.5, 1.0, 1.0, 2.0)
+        return (x + row) * pair - [0.5] * x, row / (x + 1), x == row, row > x
+
+    for ours, theirs in zip(lg.compile(fn, backend=backend)(X), fn(X), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
 def test_dtypes_are_numpys_too() -> None:
     def fn(x: Any) -> Any:
         assert np.issubdtype(x.dtype, np.floating) and np.finfo(x.dtype).eps > 0 and x.dtype == np.float32

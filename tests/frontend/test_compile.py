@@ -94,6 +94,9 @@ def test_arguments_by_every_route() -> None:
     assert f(one, one, one, one, one, d=one) == 6
     assert f(one, one, e=one, g=one) == 114
     assert f(*[one] * 5, d=one, z=one) == 7
+    named = lg.compile(lambda **names: sum(names.values()), backend="reference")
+    every = {"self": one, "args": one, "kwargs": one, "fn": one, "backend": one}
+    assert named(**every) == 5 and len(named.trace(**every).inputs) == 5 and lg.trace(named, **every).verify()
 
 
 def test_default_arguments_are_part_of_the_program() -> None:

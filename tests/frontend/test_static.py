@@ -44,6 +44,20 @@ def test_one_static_name_needs_no_tuple() -> None:
     assert f(X.reshape(2, 3), 0).tolist() == [3, 5, 7] and f(X.reshape(2, 3), axis=(0, 1)) == 15
 
 
+def test_static_arguments_of_nested_and_uncompiled_functions() -> None:
+    @lg.compile(backend="reference", static_argnames=("shape", "words"))
+    def inner(x: Any, shape: Any, words: Any) -> Any:
+        return lg.reshape(x, tuple(shape)) * len(words)
+
+    shape, words = np.array([2, 3]), np.array(["a", "b"], dtype=object)
+    outer = lg.compile(lambda x: inner(x, shape, words=words), backend="reference")
+    expected = (X * 2).reshape(2, 3).tolist()
+    assert inner(X, shape, words).tolist() == outer(X).tolist() == expected
+    with lg.disable_compile():
+        assert inner(X, shape, words).tolist() == outer(X).tolist() == expected
+    assert lg.grad(lambda x: lg.sum(inner(x, shape, words)))(X).tolist() == [2] * 6
+
+
 def test_static_name_that_is_no_argument() -> None:
     with pytest.raises(lg.DTypeError, match="names 'm', which is no argument"):
         lg.compile(lambda x, n: x, static_argnames=("n", "m"))

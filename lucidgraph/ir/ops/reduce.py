@@ -431,7 +431,9 @@ class StdBackward(Composite):
 
     @staticmethod
     def expand(x: Var, *, axis: Axes, keepdims: bool, correction: float) -> Var:  # type: ignore[override]
-        return VarBackward.expand(x, axis=axis, keepdims=keepdims, correction=correction).emit("sqrt")
+        wide = x.astype(float32) if x.dtype.is_half else x  # the variance may not fit where its root does
+        variance = VarBackward.expand(wide, axis=axis, keepdims=keepdims, correction=correction)
+        return variance.emit("sqrt").astype(to_real(x.dtype))
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         axis, keepdims = self.attrs["axis"], self.attrs["keepdims"]
