@@ -7,15 +7,19 @@ registered when first seen.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import optree
 
+from .locks import renewed_in_child
+
 _NAMESPACE = "lucidgraph"
 _registered: set[type] = set()
-_lock = threading.Lock()
+_lock = threading.RLock()
+renewed_in_child(sys.modules[__name__])
 _UNSET = object()
 
 TreeDef = optree.PyTreeSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from .ir import Graph, Node, TensorType
 from .ir.ops.core import Kernel
 from .lang.deferred import HOOKS as TENSOR_HOOKS
 from .lang.tensor import Tensor, asarray, is_array
+from .locks import renewed_in_child
 from .passes import backward, expand, explicit, pipeline, run_passes
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
@@ -44,7 +46,8 @@ SHOW: Final[dict[str, tuple[str, str]]] = {
 """Loaded when first asked for: networkx, and all of ``show``, cost nothing until then."""
 
 _made: dict[str, IBackend | BackendError] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
+renewed_in_child(sys.modules[__name__])
 
 
 def _load(name: str) -> IBackend | BackendError:

@@ -15,6 +15,7 @@ from ..ir import Graph
 from ..ir.types import Scalar
 from ..lang.recording import STATE, StaticNeeded, current_policy, current_trace, policy
 from ..lang.tensor import Tensor
+from ..locks import renewed_in_child
 from .keys import is_dead
 from .signatures import Call, Signature, Signatures, family_of
 from .tracer import Traced, trace
@@ -76,7 +77,8 @@ class Core:
         self._seen: list[Signature] = []
         self._static_values: dict[str, set[Any]] = {}
         self._warned: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        renewed_in_child(self)
 
     def held_policy(self) -> DType | None:
         return current_policy() if self.fixed_policy is AROUND else self.fixed_policy

@@ -16,6 +16,7 @@ from ..dtypes import DType
 from ..errors import DTypeError
 from ..ir import TensorType
 from ..lang.tensor import Tensor, is_array, is_mlx, node_of
+from ..locks import renewed_in_child
 from .keys import NONE, PLAIN, ArrayKey, Parts, difference, static_key
 from .outside import Named, Outside, View
 from .tracer import NUMBERS, leaf_type
@@ -120,7 +121,8 @@ class Signatures:
         self._asked: set[tuple[trees.TreeDef, int]] = set()
         self._bounds: dict[tuple[trees.TreeDef, int], tuple[int, int]] = {}
         self._names: dict[trees.TreeDef, tuple[str, ...]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        renewed_in_child(self)
 
     def take(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], held: DType | None, search: bool = False

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar, final
 
+from ..locks import renewed_in_child
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -30,6 +32,7 @@ class Cache(Generic[K, V]):
         self._entries: OrderedDict[K, V] = OrderedDict()
         # Re-entrant: a signal's handler may call a program in the middle of a call.
         self._lock = threading.RLock()
+        renewed_in_child(self)
         self._hits = 0
         self._misses = 0
 

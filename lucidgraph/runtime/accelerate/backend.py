@@ -13,6 +13,7 @@ from ...errors import IndexOutOfRangeError, ShapeError
 from ...ir import Graph, Node, TensorType
 from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
+from ...locks import renewed_in_child
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
@@ -114,6 +115,7 @@ class AccelerateExecutable(Executable):
         self.system = system
         self.donated = donated
         self._lock = threading.RLock()
+        renewed_in_child(self)
         self._plain = self._prepared(())
         self._others: Cache[tuple[int, Strides], _Prepared] = Cache(_LAYOUTS)
 
