@@ -5,22 +5,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
 from ..dtypes import DType, float32
 from ..ir import Accumulate, AmpPolicy, Builder, Graph, Node, Origin, TensorType
 from ..ir.ops.core import CastBackward, Constant
 from .rebuild import rebuild
+
+_RESULT: Final = "a result made of Python numbers has the default dtype"
 
 
 def promote(graph: Graph) -> Graph:
     """The graph with operands of equal dtype wherever an op shares one. A value is cast once to each dtype."""
     casts: dict[tuple[Node, DType], Node] = {}
 
-    def converted(builder: Builder, operand: Node, dtype: DType, reason: str) -> Node:
+    def converted(builder: Builder, operand: Node, dtype: DType, reason: Callable[[], str]) -> Node:
         if operand.dtype is dtype and (not operand.type.weak or operand.name == "input"):
             return operand
         key = (operand, dtype)
         if key not in casts:
-            builder.origin = Origin("promote", reason)
+            builder.origin = Origin("promote", reason())
             if operand.name == "constant":
                 casts[key] = builder.append(Constant, (), operand.attrs, (TensorType((), dtype),))
             else:
@@ -33,7 +39,7 @@ def promote(graph: Graph) -> Graph:
         wanted = node.op.promoted(tuple(o.type for o in node.operands), node.attrs, node.policy)
         new = []
         for operand, old, dtype in zip(operands, node.operands, wanted, strict=True):
-            new.append(converted(builder, operand, dtype, _reason(node, old, dtype)))
+            new.append(converted(builder, operand, dtype, partial(_reason, node, old, dtype)))
         strong = tuple(TensorType(t.shape, t.dtype) for t in node.types)
         if tuple(new) == node.operands and strong == node.types:
             return None
@@ -44,8 +50,7 @@ def promote(graph: Graph) -> Graph:
     outputs = []
     for node, old in zip(promoted.outputs, graph.outputs, strict=True):
         with builder.at(old, None):
-            reason = "a result made of Python numbers has the default dtype"
-            outputs.append(converted(builder, node, old.type.user_dtype, reason))
+            outputs.append(converted(builder, node, old.type.user_dtype, lambda: _RESULT))
     order = [n for n in (*promoted.nodes, *builder.nodes) if not (n.type.weak and not n.operands)]
     return Graph.from_outputs(promoted.inputs, outputs, promoted.form, promoted.input_names, order)
 
