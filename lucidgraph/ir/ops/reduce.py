@@ -18,7 +18,7 @@ from ..graph import Node
 from ..op import ZERO, Composite, Gradient, Op, Types, register
 from ..schema import Accumulate, AmpPolicy, OpSchema
 from ..types import Shape, TensorType
-from .arithmetic import MaskedDivBackward, WhereBackward
+from .arithmetic import ConjBackward, MaskedDivBackward, RealBackward, WhereBackward
 
 Axes = tuple[int, ...]
 
@@ -391,9 +391,9 @@ class ArgMin(_Arg):
 
 @register
 class VarBackward(Composite):
-    """y = 1/(N - c) Σ (x_i - mean)²      ∂L/∂x_i = 2 (x_i - mean)/(N - c) g        c is ``correction``
+    """y = 1/(N - c) Σ |x_i - mean|²      ∂L/∂x_i = 2 conj(x_i - mean)/(N - c) g        c is ``correction``
 
-    Two passes, so large offsets lose nothing. NaN where N <= c.
+    Two passes, so large offsets lose nothing. NaN where N <= c. Real, for complex x too.
     """
 
     schema_v1 = OpSchema("var", real_valued=True)
@@ -410,16 +410,17 @@ class VarBackward(Composite):
         wide = x.astype(float32) if dtype.is_half else x
         centred = wide - MeanBackward.of(wide, axis=axis, keepdims=True)
         count = prod(x.shape[k] for k in axis) - correction
-        total = (centred * centred).sum(axis) if axis else centred * centred
+        squares = RealBackward.of(centred * ConjBackward.of(centred)) if dtype.is_complex else centred * centred
+        total = squares.sum(axis) if axis else squares
         if keepdims:
             total = total.expand_dims(axis)
         scaled = total * (1.0 / count) if count > 0 else total * float("nan")
-        return scaled.astype(dtype)
+        return scaled.astype(to_real(dtype))
 
 
 @register
 class StdBackward(Composite):
-    """y = √var(x)      ∂L/∂x_i = (x_i - mean)/((N - c) y) g, and 0 where y is 0"""
+    """y = √var(x)      ∂L/∂x_i = conj(x_i - mean)/((N - c) y) g, and 0 where y is 0"""
 
     schema_v1 = OpSchema("std", real_valued=True)
     kSavesInput = True
@@ -438,8 +439,10 @@ class StdBackward(Composite):
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         axis, keepdims = self.attrs["axis"], self.attrs["keepdims"]
         count = prod(self.x.shape[k] for k in axis) - self.attrs["correction"]
-        back = [v if keepdims else v.expand_dims(axis) for v in (grad_out, self.y)]
+        back = [(v if keepdims else v.expand_dims(axis)).astype(self.x.dtype) for v in (grad_out, self.y)]
         centred = self.x - MeanBackward.of(self.x, axis=axis, keepdims=True)
+        if self.x.dtype.is_complex:
+            centred = ConjBackward.of(centred)
         scale = 1.0 / count if count > 0 else float("nan")
         slope = MaskedDivBackward.of(centred, back[1].broadcast_to(self.x.shape)) * scale
         return [back[0] * slope]
