@@ -16,6 +16,7 @@ from .frontend.compiled import AROUND, Core
 from .frontend.tracer import require_callable
 from .ir import Graph
 from .lang import recording
+from .lang.axes import whole
 from .lang.deferred import value_of
 from .lang.tensor import Tensor, concrete
 from .passes import by_name, explicit, run_passes
@@ -281,10 +282,11 @@ def set_threads(count: int) -> None:
 
     Results on one and on two threads are equal to the bit: reductions are cut into pieces of fixed sizes. On more, a
     matrix product is cut into more pieces, and may differ in the last place. Raises ``ValueError`` for less than one
-    thread, :class:`BackendError` where there is no Accelerate backend.
+    thread, :class:`DTypeError` for no integer, :class:`BackendError` where there is no Accelerate backend.
 
     >>> set_threads(2)
     """
+    count = whole(count, "set_threads")
     if count < 1:
         raise ValueError(f"set_threads({count}): at least one thread")
     wiring.backend("accelerate").set_threads(count)

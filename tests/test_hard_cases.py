@@ -438,3 +438,15 @@ def test_products_of_empty_matrices() -> None:
     check(lg.grad(lambda a, b: lg.sum(a @ b)), np.zeros((2, 0), F32), np.zeros((0, 3), F32), expected=np.zeros((2, 0)))
     check(lambda a, b: a @ b, np.zeros((0, 2), F32), np.zeros((2, 3), F32), expected=np.zeros((0, 3)))
     check(lambda a, b: a @ b, np.zeros((4, 0, 2), F32), np.zeros((4, 2, 3), F32), expected=np.zeros((4, 0, 3)))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("f, oracle", [(lg.var, np.var), (lg.std, np.std)])
+def test_the_variance_of_complex_numbers_is_real(f: Any, oracle: Any, axis: int | None) -> None:
+    rng = np.random.default_rng(3)
+    z, step = (rng.standard_normal((3, 4)) + 1j * rng.standard_normal((3, 4)) for _ in range(2))
+    check(lambda z: f(z, axis=axis), z.astype(np.complex64), expected=oracle(z.astype(np.complex64), axis), dtype=F32,
+          scale=4)  # fmt: skip
+    slope = lg.grad(lambda z: lg.sum(lg.square(f(z, axis=axis))))(z)
+    away = [np.sum(oracle(z + h * step, axis) ** 2) for h in (1e-5, -1e-5)]
+    np.testing.assert_allclose(np.sum(slope.numpy() * step).real, (away[0] - away[1]) / 2e-5, rtol=1e-6)

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, Protocol, final
 from .. import sources, trees
 from ..config import config
 from ..dtypes import DType
-from ..errors import warn
+from ..errors import AxisError, warn
 from ..ir import Graph
 from ..ir.types import Scalar
+from ..lang.axes import whole
 from ..lang.recording import STATE, StaticNeeded, current_policy, current_trace, policy
 from ..lang.tensor import Tensor
 from ..locks import renewed_in_child
@@ -72,7 +73,9 @@ class Core:
         self.signatures = Signatures(fn, static_argnames)
         self.cache = cache
         self.fixed_policy = fixed_policy
-        self.donate = frozenset(donate)
+        self.donate = frozenset(whole(k, "donate") for k in donate)
+        if min(self.donate, default=0) < 0:
+            raise AxisError(f"donate={tuple(donate)}: arguments are counted from 0")
         self.history: list[Retrace] = []
         self._seen: list[Signature] = []
         self._static_values: dict[str, set[Any]] = {}

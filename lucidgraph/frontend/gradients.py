@@ -141,9 +141,12 @@ def linearized(
         trace.nodes[start:] = _independent(trace.nodes[start:], marks)
 
     def pullback(cotangent: Any) -> tuple[Any, list[Any]]:
-        leaves, _ = trees.flatten(cotangent)
-        if len(leaves) != len(out_tensors):
-            raise ShapeError(f"the cotangent has {len(leaves)} leaves, the result has {len(out_tensors)}")
+        leaves, spec = trees.flatten(cotangent)
+        if spec != out_spec:
+            raise ShapeError(
+                f"the cotangent is {trees.describe(spec)}, the result is {trees.describe(out_spec)}",
+                hint="give one cotangent per array of the result, nested as the result is",
+            )
         cotangents = []
         for leaf, t in zip(leaves, out_tensors, strict=True):
             tensor = asarray(leaf, dtype=t.dtype)

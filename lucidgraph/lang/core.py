@@ -31,6 +31,7 @@ def debug_print(fmt: str, *values: Any) -> None:
     """
     tensors = [asarray(value) for value in values]
     if current_trace() is None:
+        get("debug_print").infer(*(t._node.type for t in tensors), format=fmt)
         print(fmt.format(*(t.numpy() for t in tensors)), flush=True)
     else:
         apply(get("debug_print"), *tensors, format=fmt)

@@ -54,6 +54,8 @@ def array_type(value: Any) -> TensorType:
     """The type of a NumPy or MLX array. Raises :class:`DTypeError` for dtypes that do not compute."""
     if is_mlx(value):
         return TensorType(tuple(value.shape), as_dtype(value.dtype))
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError("masked arrays do not compute: the mask would be lost", hint="x.filled(value), or where")
     try:
         return TensorType(value.shape, as_dtype(value.dtype))
     except DTypeError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..dtypes import float32
-from ..errors import NotDifferentiableError
+from ..errors import AxisError, NotDifferentiableError
 from ..ir import ZERO, Builder, Composite, Graph, Node, Origin, TensorType, Var
 from .expand import expand_where
 
@@ -29,6 +29,8 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
     """
     places = differentiable_inputs(graph) if wrt is None else tuple(wrt)
     for k in places:
+        if not 0 <= k < len(graph.inputs):
+            raise AxisError(f"wrt names input {k} of a graph of {len(graph.inputs)}")
         if not graph.inputs[k].dtype.is_inexact:
             raise NotDifferentiableError(
                 f"a gradient with respect to input {k} ({graph.inputs[k].type}) was asked for: only floating and "

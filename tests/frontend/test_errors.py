@@ -418,3 +418,36 @@ def test_graph_run_takes_what_its_inputs_are() -> None:
     ):  # fmt: skip
         with pytest.raises(kind):
             graph.run(*args)
+
+
+@pytest.mark.parametrize("form", ["{} {}", "{name}", "{:d}", "{0.nothing}", "{"])
+def test_a_format_that_does_not_fit_its_values_is_refused_before_anything_runs(form: str) -> None:
+    x = np.ones((), np.float32)
+
+    def f(x: Any) -> Any:
+        lg.debug_print(form, x)
+        return x
+
+    for run in (lambda: lg.compile(f)(x), lambda: lg.debug_print(form, x)):
+        with pytest.raises(lg.DTypeError, match=r"debug_print cannot put float32\[\](.|\n)*test_errors.py"):
+            run()
+
+
+def test_masked_arrays_are_refused() -> None:
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    for run in (lg.asarray, lg.sum, lg.compile(lambda x: x), lambda x: lg.trace(lambda: lg.sum(x))):
+        with pytest.raises(lg.DTypeError, match="masked arrays"):
+            run(masked)
+
+
+@pytest.mark.parametrize("count", [1.5, "2", None])
+def test_a_number_of_threads_that_is_no_integer_changes_nothing(count: Any) -> None:
+    with pytest.raises(lg.DTypeError, match="set_threads takes an integer"):
+        lg.set_threads(count)
+    assert lg.compile(lambda x: x + 1, backend="auto")(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("donate, error", [(("x",), lg.DTypeError), ((-1,), lg.AxisError), ((0.0,), lg.DTypeError)])
+def test_donated_arguments_are_positions(donate: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="donate"):
+        lg.compile(lambda x: x + 1, donate=donate)

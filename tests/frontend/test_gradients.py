@@ -378,3 +378,18 @@ def test_names_and_documentation_of_derived_functions() -> None:
     f(A)
     f(A[:2])
     assert "w: float32[3] before, float32[2] now" in f.explain()
+
+
+def test_a_cotangent_has_the_structure_of_the_result() -> None:
+    x = np.arange(3, dtype=np.float32)
+    _, pullback = lg.vjp(lambda x: {"a": x * x, "b": 3 * x}, x)
+    np.testing.assert_array_equal(pullback({"b": x, "a": 0 * x})[0].numpy(), 3 * x)
+    for wrong in ([x, x], {"a": x, "c": x}, {"a": x}, None, x):
+        with pytest.raises(lg.ShapeError, match="the cotangent is"):
+            pullback(wrong)
+
+
+@pytest.mark.parametrize("place", [1, -1])
+def test_backward_names_an_input_that_is_not_there(place: int) -> None:
+    with pytest.raises(lg.AxisError, match=f"input {place} of a graph of 1"):
+        lg.trace(lg.sum, np.ones(3, np.float32)).backward(wrt=[place])

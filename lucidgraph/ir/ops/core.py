@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DType, bool_
-from ...errors import ShapeError, VerifyError
+from ...errors import DTypeError, ShapeError, VerifyError
 from ..builder import Var
 from ..graph import CapturedArray, Graph
 from ..op import ZERO, Gradient, Op, register
@@ -214,6 +214,12 @@ class DebugPrint(Op):
 
     @classmethod
     def infer(cls, *values: TensorType, format: str) -> TensorType:
+        # A format fits types or does not: said here, where the line is known, and never in the middle of a run.
+        try:
+            format.format(*(np.broadcast_to(np.zeros((), t.dtype.numpy), t.shape) for t in values))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            given = ", ".join(map(str, values)) or "nothing"
+            raise DTypeError(f"debug_print cannot put {given} into {format!r:.80}: {error}") from error
         return TensorType((0,), bool_)
 
     @classmethod

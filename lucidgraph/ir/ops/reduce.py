@@ -18,7 +18,7 @@ from ..graph import Node
 from ..op import ZERO, Composite, Gradient, Op, Types, register
 from ..schema import Accumulate, AmpPolicy, OpSchema
 from ..types import Shape, TensorType
-from .arithmetic import AbsBackward, ConjBackward, MaskedDivBackward, MaximumBackward, WhereBackward
+from .arithmetic import ConjBackward, MaskedDivBackward, MaximumBackward, RealBackward, WhereBackward
 
 Axes = tuple[int, ...]
 
@@ -391,10 +391,10 @@ class ArgMin(_Arg):
 
 @register
 class VarBackward(Composite):
-    """y = 1/(N - c) Σ |x_i - mean|²      ∂L/∂x_i = 2 (x_i - mean)/(N - c) g        c is ``correction``
+    """y = 1/(N - c) Σ |x_i - mean|²      ∂L/∂x_i = 2 conj(x_i - mean)/(N - c) g        c is ``correction``
 
     Two passes, and what the rounding of the mean has left in the second one is taken off: Σd² - (Σd)²/N (T. Chan,
-    G. Golub, R. LeVeque, 1983). So large offsets lose nothing. NaN where N <= c.
+    G. Golub, R. LeVeque, 1983). So large offsets lose nothing. NaN where N <= c. Real, for complex x too.
     """
 
     schema_v1 = OpSchema("var", real_valued=True)
@@ -409,13 +409,11 @@ class VarBackward(Composite):
     def expand(x: Var, *, axis: Axes, keepdims: bool, correction: float) -> Var:  # type: ignore[override]
         wide = x.astype(float32) if x.dtype.is_half else x
         centred = wide - MeanBackward.of(wide, axis=axis, keepdims=True)
-        size = AbsBackward.of(centred) if x.dtype.is_complex else centred
-        total = (size * size).sum(axis) if axis else size * size
+        total = _squared(centred).sum(axis)
         count = prod(x.shape[k] for k in axis)
         if axis and count:
-            drift = centred.sum(axis)
-            drift = AbsBackward.of(drift) if x.dtype.is_complex else drift
-            total = MaximumBackward.of(total - drift * drift * (1.0 / count), total.full(0.0))
+            drift = _squared(centred.sum(axis)) * (1.0 / count)
+            total = MaximumBackward.of(total - drift, total.full(0.0))
         if keepdims:
             total = total.expand_dims(axis)
         scaled = total * (1.0 / (count - correction)) if count > correction else total * float("nan")
@@ -431,9 +429,14 @@ class VarBackward(Composite):
         return [back.broadcast_to(self.x.shape) * centred * (2.0 / count if count > 0 else float("nan"))]
 
 
+def _squared(v: Var) -> Var:
+    """|v|²"""
+    return RealBackward.of(v * ConjBackward.of(v)) if v.dtype.is_complex else v * v
+
+
 @register
 class StdBackward(Composite):
-    """y = √var(x)      ∂L/∂x_i = (x_i - mean)/((N - c) y) g, and 0 where y is 0"""
+    """y = √var(x)      ∂L/∂x_i = conj(x_i - mean)/((N - c) y) g, and 0 where y is 0"""
 
     schema_v1 = OpSchema("std", real_valued=True)
     kSavesInput = True
@@ -452,10 +455,10 @@ class StdBackward(Composite):
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
         axis, keepdims = self.attrs["axis"], self.attrs["keepdims"]
         count = prod(self.x.shape[k] for k in axis) - self.attrs["correction"]
-        back = [v if keepdims else v.expand_dims(axis) for v in (grad_out, self.y)]
+        back = [(v if keepdims else v.expand_dims(axis)).astype(self.x.dtype) for v in (grad_out, self.y)]
         centred = self.x - MeanBackward.of(self.x, axis=axis, keepdims=True)
         if self.x.dtype.is_complex:
-            centred, back = ConjBackward.of(centred), [v.astype(self.x.dtype) for v in back]
+            centred = ConjBackward.of(centred)
         scale = 1.0 / count if count > 0 else float("nan")
         slope = MaskedDivBackward.of(centred, back[1].broadcast_to(self.x.shape)) * scale
         return [back[0] * slope]
