@@ -21,6 +21,8 @@ def whole(value: Any, what: str) -> int:
 
 def one_axis(axis: Any, ndim: int, what: str) -> int:
     """An axis as a number from 0 to ``ndim - 1``. Raises :class:`AxisError` naming the axis."""
+    if isinstance(axis, bool):
+        raise DTypeError(f"{what}: an axis is an integer, not {axis}", hint="name the argument: keepdims=True")
     k = whole(axis, what)
     if not -ndim <= k < ndim:
         raise AxisError(f"{what}: axis {k} is out of range for {ndim} axes", hint=f"an axis from {-ndim} to {ndim - 1}")

@@ -86,6 +86,11 @@ def _in_place(function: Function) -> Function:
     return operator
 
 
+def _contains(self: Tensor, value: Any) -> bool:
+    """Whether some element equals ``value``, as NumPy has it."""
+    return bool(reduce.any(compare.equal(self, value)))
+
+
 def _reshape(self: Tensor, *sizes: Any) -> Tensor:
     """The elements in another shape: ``x.reshape(2, 3)``, ``x.reshape((2, -1))``."""
     return shape.reshape(self, sizes[0] if len(sizes) == 1 else sizes)
@@ -112,6 +117,7 @@ def attach() -> None:
         setattr(Tensor, f"__{name}__", function)
     for name, function in METHODS.items():
         setattr(Tensor, name, function)
+    setattr(Tensor, "__contains__", _contains)  # noqa: B010
     setattr(Tensor, "reshape", _reshape)  # noqa: B010
     setattr(Tensor, "transpose", _transpose)  # noqa: B010
     for name, getter in {

@@ -115,3 +115,22 @@ def test_what_the_backend_refuses_says_so_and_keeps_nothing():
         run([X.T])
     np.testing.assert_array_equal(run([X])[0], X + 1)
     assert backend("accelerate").name == "accelerate"
+
+
+def test_what_printing_raises_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, text: str) -> None:
+            raise OSError("closed")
+
+        def flush(self) -> None: ...
+
+    def shown(x):
+        lg.debug_print("{}", x)
+        return x + 1
+
+    program = lg.compile(shown, backend="accelerate")
+    monkeypatch.setattr("sys.stdout", Closed())
+    with pytest.raises(OSError, match="closed"):
+        program(np.ones(3, np.float32))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(program(np.ones(3, np.float32)), np.full(3, 2))

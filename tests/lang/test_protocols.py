@@ -240,3 +240,13 @@ def test_other_peoples_arrays_have_their_say():
 
     assert np.add(lg.asarray(X), Other()) == "mine"
     assert np.concatenate([lg.asarray(X), Other()]) == "mine"
+
+
+def test_membership_is_numpy_s() -> None:
+    x = lg.asarray([[1, 2], [3, 4]])
+    assert 3 in x and 5 not in x
+
+
+def test_a_bool_is_no_axis() -> None:
+    with pytest.raises(lg.DTypeError, match="keepdims=True"):
+        lg.sum(lg.ones((2, 3)), True)

@@ -17,6 +17,7 @@ from ...locks import renewed_in_child
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
+from .host import HostCode
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
 from .system import SYSTEM, System
@@ -91,6 +92,7 @@ class _Prepared:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.free: list[_Instance] = []
+        self.host = [command.code for command in plan.commands if isinstance(command.code, HostCode)]
 
 
 Strides = tuple[tuple[int, tuple[int, ...]], ...]
@@ -163,6 +165,8 @@ class AccelerateExecutable(Executable):
         finally:
             with self._lock:
                 prepared.free.append(instance)
+        for code in prepared.host:
+            code.raise_pending()
         if number:
             node = prepared.plan.commands[number - 1].node
             raise IndexOutOfRangeError(

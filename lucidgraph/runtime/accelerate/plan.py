@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
-from .machine import Code
 from .steps import Steps
 from .system import SYSTEM, System
 from .views import View, viewed
@@ -55,12 +54,18 @@ class Buffer:
     offset: int = 0
 
 
+class Addressed(Protocol):
+    """Code with a kernel in it: compiled, or of the host."""
+
+    def address(self, name: str) -> int: ...
+
+
 @dataclass(slots=True)
 class Command:
     """A kernel's run: its arguments, with pointers still as (place, buffer, offset)."""
 
     name: str
-    code: Code
+    code: Addressed
     words: list[int]
     pointers: list[tuple[int, int, int]]
     items: int
@@ -182,7 +187,7 @@ class Planner:
     # -- commands
 
     def command(
-        self, name: str, code: Code, words: list[int], pointers: Sequence[tuple[int, View]], items: int, cost: int,
+        self, name: str, code: Addressed, words: list[int], pointers: Sequence[tuple[int, View]], items: int, cost: int,
         writes: int, split: bool = True, node: Node | None = None,
     ) -> Command:  # fmt: skip
         """Append a command; the last ``writes`` pointers are what it writes."""
