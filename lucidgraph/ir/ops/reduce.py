@@ -18,7 +18,7 @@ from ..graph import Node
 from ..op import ZERO, Composite, Gradient, Op, Types, register
 from ..schema import Accumulate, AmpPolicy, OpSchema
 from ..types import Shape, TensorType
-from .arithmetic import MaskedDivBackward, WhereBackward
+from .arithmetic import AbsBackward, ConjBackward, MaskedDivBackward, MaximumBackward, WhereBackward
 
 Axes = tuple[int, ...]
 
@@ -391,9 +391,10 @@ class ArgMin(_Arg):
 
 @register
 class VarBackward(Composite):
-    """y = 1/(N - c) Σ (x_i - mean)²      ∂L/∂x_i = 2 (x_i - mean)/(N - c) g        c is ``correction``
+    """y = 1/(N - c) Σ |x_i - mean|²      ∂L/∂x_i = 2 (x_i - mean)/(N - c) g        c is ``correction``
 
-    Two passes, so large offsets lose nothing. NaN where N <= c.
+    Two passes, and what the rounding of the mean has left in the second one is taken off: Σd² - (Σd)²/N (T. Chan,
+    G. Golub, R. LeVeque, 1983). So large offsets lose nothing. NaN where N <= c.
     """
 
     schema_v1 = OpSchema("var", real_valued=True)
@@ -406,15 +407,28 @@ class VarBackward(Composite):
 
     @staticmethod
     def expand(x: Var, *, axis: Axes, keepdims: bool, correction: float) -> Var:  # type: ignore[override]
-        dtype = x.dtype
-        wide = x.astype(float32) if dtype.is_half else x
+        wide = x.astype(float32) if x.dtype.is_half else x
         centred = wide - MeanBackward.of(wide, axis=axis, keepdims=True)
-        count = prod(x.shape[k] for k in axis) - correction
-        total = (centred * centred).sum(axis) if axis else centred * centred
+        size = AbsBackward.of(centred) if x.dtype.is_complex else centred
+        total = (size * size).sum(axis) if axis else size * size
+        count = prod(x.shape[k] for k in axis)
+        if axis and count:
+            drift = centred.sum(axis)
+            drift = AbsBackward.of(drift) if x.dtype.is_complex else drift
+            total = MaximumBackward.of(total - drift * drift * (1.0 / count), total.full(0.0))
         if keepdims:
             total = total.expand_dims(axis)
-        scaled = total * (1.0 / count) if count > 0 else total * float("nan")
-        return scaled.astype(dtype)
+        scaled = total * (1.0 / (count - correction)) if count > correction else total * float("nan")
+        return scaled.astype(to_real(x.dtype))
+
+    def grad_formula(self, grad_out: Var) -> list[Gradient]:
+        axis = self.attrs["axis"]
+        count = prod(self.x.shape[k] for k in axis) - self.attrs["correction"]
+        centred = self.x - MeanBackward.of(self.x, axis=axis, keepdims=True)
+        back = grad_out if self.attrs["keepdims"] else grad_out.expand_dims(axis)
+        if self.x.dtype.is_complex:
+            centred, back = ConjBackward.of(centred), back.astype(self.x.dtype)
+        return [back.broadcast_to(self.x.shape) * centred * (2.0 / count if count > 0 else float("nan"))]
 
 
 @register
@@ -440,6 +454,8 @@ class StdBackward(Composite):
         count = prod(self.x.shape[k] for k in axis) - self.attrs["correction"]
         back = [v if keepdims else v.expand_dims(axis) for v in (grad_out, self.y)]
         centred = self.x - MeanBackward.of(self.x, axis=axis, keepdims=True)
+        if self.x.dtype.is_complex:
+            centred, back = ConjBackward.of(centred), [v.astype(self.x.dtype) for v in back]
         scale = 1.0 / count if count > 0 else float("nan")
         slope = MaskedDivBackward.of(centred, back[1].broadcast_to(self.x.shape)) * scale
         return [back[0] * slope]
