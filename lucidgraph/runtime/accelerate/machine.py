@@ -81,16 +81,28 @@ class Machine:
 
 @final
 class Code:
-    """Compiled functions. The machine code lives as long as this object."""
+    """Compiled functions. The machine code lives as long as this object.
 
-    __slots__ = ("__weakref__", "_engine", "size")
+    Every call into LLVM is made under our lock, for llvmlite has one of its own, which a forked child may find taken.
+    """
+
+    __slots__ = ("__weakref__", "_addresses", "_engine", "size")
 
     def __init__(self, engine: Any, size: int) -> None:
         self._engine = engine
+        self._addresses: dict[str, int] = {}
         self.size = size
 
     def address(self, name: str) -> int:
-        return int(self._engine.get_function_address(name))
+        found = self._addresses.get(name)
+        if found is None:
+            with _lock:
+                found = self._addresses[name] = int(self._engine.get_function_address(name))
+        return found
+
+    def __del__(self) -> None:
+        with _lock:
+            self._engine.close()
 
 
 def optimized(module: ir.Module, machine: Machine, jit: bool = True) -> tuple[Any, Any]:

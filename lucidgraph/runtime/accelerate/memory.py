@@ -70,9 +70,16 @@ class _Blocks:
         self._lock = threading.RLock()
         self._free: dict[int, list[Block]] = {}
         self._held = 0
-        os.register_at_fork(
-            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
-        )
+        # Not held while forking, as the compiler's is: a thread that compiles may wait for this one.
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """What another thread was in the middle of is left as it is, but for the count."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+            self._held = sum(size * len(free) for size, free in self._free.items())
 
     def take(self, nbytes: int) -> Block:
         size = rounded(nbytes)
