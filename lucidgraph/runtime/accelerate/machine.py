@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -100,9 +101,11 @@ class Code:
                 found = self._addresses[name] = int(self._engine.get_function_address(name))
         return found
 
-    def __del__(self) -> None:
-        with _lock:
-            self._engine.close()
+    def __del__(self, lock: Any = _lock, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Given at definition: at the interpreter's end this module's names may be gone, and LLVM goes by itself.
+        if not ending():
+            with lock:
+                self._engine.close()
 
 
 def optimized(module: ir.Module, machine: Machine, jit: bool = True) -> tuple[Any, Any]:
