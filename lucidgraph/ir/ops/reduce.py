@@ -120,14 +120,14 @@ class SumBackward(Reduction):
         return be.reduce_sum(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return _added_up(x, axis, keepdims)
 
     def scale_graph_grad(self, g: Var) -> Var:
         return g
 
 
-def _added_up(x: Any, axis: Axes, keepdims: bool) -> Any:
+def _added_up(x: Any, axis: Axes, keepdims: Any) -> Any:
     """The sum with float32 accumulated in float64: NumPy adds one by one along axes that are not the last."""
     wide = {"f": np.float64, "c": np.complex128}.get(x.dtype.kind, x.dtype)
     return np.sum(x, axis=axis, keepdims=keepdims, dtype=wide)
@@ -149,7 +149,7 @@ class MeanBackward(Reduction):
         return be.reduce_mean(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         total = _added_up(x, axis, keepdims)
         return np.true_divide(total, total.dtype.type(prod(x.shape[k] for k in axis)))
 
@@ -175,7 +175,7 @@ class ProdBackward(Reduction):
         return be.reduce_prod(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
 
     def scale_graph_grad(self, g: Var) -> Var:
@@ -268,7 +268,7 @@ class MaxBackward(_Extreme):
         return be.reduce_max(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.max(x, axis=axis, keepdims=keepdims)
 
 
@@ -284,7 +284,7 @@ class MinBackward(_Extreme):
         return be.reduce_min(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.min(x, axis=axis, keepdims=keepdims)
 
 
@@ -316,7 +316,7 @@ class AnyReduce(_Truth):
         return be.reduce_any(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.any(x != 0, axis=axis, keepdims=keepdims)
 
 
@@ -332,7 +332,7 @@ class AllReduce(_Truth):
         return be.reduce_all(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.all(x != 0, axis=axis, keepdims=keepdims)
 
 
@@ -370,7 +370,7 @@ class ArgMax(_Arg):
         return be.reduce_argmax(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.argmax(x, axis=axis[0], keepdims=keepdims)
 
 
@@ -385,7 +385,7 @@ class ArgMin(_Arg):
         return be.reduce_argmin(a, in_shape, axes, keepdims, dt)
 
     @classmethod
-    def evaluate(cls, x: Any, *, axis: Axes, keepdims: bool, dtype: DType | None = None) -> Any:
+    def evaluate(cls, x: Any, *, axis: Axes, keepdims: Any, dtype: DType | None = None) -> Any:
         return np.argmin(x, axis=axis[0], keepdims=keepdims)
 
 
