@@ -65,6 +65,9 @@ def _names_in(code: CodeType) -> _Names:
             elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 attributes.add(name)
                 chain = (*chain, name) if chain else ()
+            elif instruction.opname.startswith("LOAD_SUPER"):  # one instruction for super().name from Python 3.12 on
+                attributes.add(name)
+                chain = ()
             else:
                 chain = ()
             if chain:
