@@ -213,7 +213,7 @@ class Signatures:
         """A name per leaf: ``params['w']``."""
         known = self._names.get(spec)
         if known is None:
-            named, variadic, _ = self._arguments
+            named, variadic = self._arguments.positional, self._arguments.variadic
             labels = []
             for accessor in spec.accessors():
                 which, key, *rest = accessor
