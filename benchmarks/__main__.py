@@ -35,15 +35,14 @@ def seconds(value: float) -> str:
 
 
 class Process:
-    """A peer, running: ``absent`` says why it does not."""
+    """A peer, or what measures the machine, running: ``absent`` says why it does not."""
 
-    def __init__(self, peer: str, python: str) -> None:
+    def __init__(self, *command: str) -> None:
         env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH", "")]))
-        command = [python, "-m", "benchmarks.worker", peer]
-        log = open(os.devnull, "w") if not os.environ.get("BENCH_VERBOSE") else None  # noqa: SIM115
+        pipe = subprocess.PIPE
         self.running = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=env
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env, cwd=ROOT
         )
         told = self.answer()
         self.absent: str | None = told.get("absent")
@@ -64,21 +63,31 @@ class Process:
         return self.answer()
 
 
-def measured(row: str, running: dict[str, Process], repeats: int, each: float, folder: str) -> dict[str, Any]:
-    """The row's peers: each with its error, median, least time, or why it is missing."""
+def measured(
+    row: str, running: dict[str, Process], machine: Process, repeats: int, each: float, folder: str
+) -> dict[str, Any]:
+    """The row's peers: each with its error, median, least time, or why it is missing; the limit beside them."""
+    work = WORKLOADS[row]
     found = {peer: process.ask("prepare", row, folder) for peer, process in running.items()}
     able = [peer for peer in running if "missing" not in found[peer]]
     rounds: dict[str, list[float]] = {peer: [] for peer in able}
     least = {peer: float("inf") for peer in able}
+    limit: list[float] = []
     for _ in range(repeats):
         for peer in able:
             times = running[peer].ask("measure", each)["times"]
             rounds[peer].append(statistics.median(times))
             least[peer] = min(least[peer], *times)
             time.sleep(0.002)  # for threads that spin after their work
+        if work.memory and able:
+            limit += machine.ask("triad", found[able[0]]["bytes"])["times"]
+        elif work.flops:
+            limit += [work.flops(*work.size) / rate for rate in machine.ask("sgemm")["times"]]
     for peer in able:
         found[peer] |= {"median": statistics.median(rounds[peer]), "least": least[peer], "rounds": rounds[peer]}
-        found[peer]["right"] = found[peer]["error"] <= WORKLOADS[row].tolerance
+        found[peer]["right"] = found[peer]["error"] <= work.tolerance
+    if limit:
+        found["machine"] = {"median": statistics.median(limit), "least": min(limit)}
     return found
 
 
@@ -98,12 +107,20 @@ def cell(told: dict[str, Any]) -> str:
     return f"{seconds(told['median'])} ({seconds(told['least'])}){wrong}"
 
 
+def of_limit(row: str, found: dict[str, Any]) -> str:
+    """How much of the machine's bandwidth, or rate of products, we use."""
+    if "machine" not in found or "median" not in found.get(OURS, {}):
+        return "-"
+    share = found["machine"]["median"] / found[OURS]["median"]
+    return f"{share:.0%} of {'triad' if WORKLOADS[row].memory else 'sgemm'}"
+
+
 def table(results: dict[str, Any], peers: list[str]) -> Iterator[str]:
-    yield f"| workload | {' | '.join(peers)} | best peer | ratio |"
-    yield "|---" * (len(peers) + 3) + "|"
+    yield f"| workload | {' | '.join(peers)} | best peer | ratio | of the limit |"
+    yield "|---" * (len(peers) + 4) + "|"
     for row, found in results.items():
         best = ratio(found)
-        end = f"{best[1]} | {best[0]:.2f}" if best else "- | -"
+        end = f"{best[1]} | {best[0]:.2f} | {of_limit(row, found)}" if best else f"- | - | {of_limit(row, found)}"
         yield f"| {row} | {' | '.join(cell(found.get(p, {})) for p in peers)} | {end} |"
 
 
@@ -147,7 +164,9 @@ def main() -> int:
     names = asked.peers.split(",") if asked.peers else list(PEERS)
     for name in [n for n in rows if n not in WORKLOADS] + [n for n in names if n not in PEERS]:
         parser.error(f"no row or peer named {name}")
-    running = {peer: Process(peer, sys.executable if peer == OURS else asked.python) for peer in names}
+    module = ("-m", "benchmarks.worker")
+    running = {peer: Process(sys.executable if peer == OURS else asked.python, *module, peer) for peer in names}
+    machine = Process(sys.executable, "-m", "benchmarks.limits", "--serve")
     for peer, process in running.items():
         print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
     running = {peer: process for peer, process in running.items() if process.absent is None}
@@ -158,11 +177,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
             with alone(asked.lock):
-                results[row] = measured(row, running, asked.repeats, asked.seconds, folder)
+                results[row] = measured(row, running, machine, asked.repeats, asked.seconds, folder)
             lines = table({row: results[row]}, list(running))
             head = [next(lines), next(lines)]
             print("\n".join([*(head if row == rows[0] else []), *lines]), flush=True)
-    for process in running.values():
+    for process in [*running.values(), machine]:
         process.running.communicate()
     kept["rows"] |= results
     kept["versions"] = kept.get("versions", {}) | versions

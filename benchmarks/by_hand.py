@@ -335,8 +335,11 @@ def kmeans(points, centres):
             for k in range(centres.shape[1]):
                 parts[p, best, k] += points[i, k]
             parts[p, best, centres.shape[1]] += ONE
-    total = parts.sum(0)
-    return total[:, :-1] / np.maximum(total[:, -1:], ONE)
+    total, out = parts.sum(0), np.empty_like(centres)
+    for c in range(centres.shape[0]):
+        for k in range(centres.shape[1]):
+            out[c, k] = total[c, k] / max(total[c, centres.shape[1]], ONE)
+    return out
 
 
 @alone

@@ -240,7 +240,7 @@ def torch_peer(form: str) -> Peer:
             return Call(lambda *args: fn(*map(torch.from_numpy, args)).numpy(), args)
         return Call(fn, each(torch.from_numpy, args))
 
-    return Peer(torch.__version__, prepare, lambda t: t.numpy())
+    return Peer(torch.__version__, prepare)
 
 
 # -- PyTensor
@@ -272,7 +272,8 @@ def pytensor_peer() -> Peer:
         symbols = each(lambda a: pt.tensor(dtype=str(a.dtype), shape=a.shape), args)
         out = work.fn(xp)(*symbols)
         flat = workloads.leaves(list(out) if isinstance(out, list | tuple) else out)
-        fn = pytensor.function(workloads.leaves(list(symbols)), flat if len(flat) > 1 else flat[0], mode="NUMBA")
+        wanted = flat if len(flat) > 1 else flat[0]
+        fn = pytensor.function(workloads.leaves(list(symbols)), wanted, mode="NUMBA", on_unused_input="ignore")
         fn.trust_input = True
         return Call(fn, tuple(workloads.leaves(list(args))))
 

@@ -12,6 +12,7 @@ import pickle
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,7 @@ def prepared(peer: Peer, name: str, folder: str) -> tuple[Call, dict[str, Any]]:
     return call, {"error": greatest_error(found, expected), "first": first, "bytes": touched}
 
 
-def serve(name: str, answers: Any) -> None:
-    def answer(**what: Any) -> None:
-        print(json.dumps(what), file=answers, flush=True)
-
+def serve(name: str, answer: Callable[..., None]) -> None:
     try:
         peer = PEERS[name]()
     except ImportError as absent:
@@ -95,5 +93,9 @@ def serve(name: str, answers: Any) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     own = sys.stdout
+
+    def write(**what: Any) -> None:
+        print(json.dumps(what), file=own, flush=True)
+
     with contextlib.redirect_stdout(sys.stderr):  # what a peer prints must not mix with the answers
-        serve(sys.argv[1], own)
+        serve(sys.argv[1], write)

@@ -9,6 +9,7 @@ from benchmarks.oracle import exact, greatest_error
 from benchmarks.peers import PEERS, each
 from benchmarks.workloads import WORKLOADS
 
+
 @pytest.mark.parametrize("row", WORKLOADS)
 def test_rows_are_right(row: str) -> None:
     work = WORKLOADS[row]
