@@ -6,13 +6,14 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 from . import trees, wiring
 from .config import config
 from .dtypes import DType, as_dtype, bfloat16
 from .errors import DTypeError, UnsupportedError
-from .frontend.compiled import AROUND, Core
+from .frontend.compiled import AROUND, Core, Way
+from .frontend.forms import build_of, inputs_with_strides
 from .frontend.tracer import require_callable
 from .ir import Graph
 from .lang import recording
@@ -51,6 +52,20 @@ class _Program:
         if family == "tensor":
             return [Tensor.of_value(b, t) for b, t in zip(buffers, self.results, strict=True)]
         return [wiring.to_family(b, t, family, be) for b, t in zip(buffers, self.results, strict=True)]
+
+
+    def short(self, family: str) -> Callable[[Sequence[Any]], list[Any]]:
+        """The same for arguments known to be aligned NumPy arrays of the inputs' dtypes, and Python numbers."""
+        whole = functools.partial(self, family=family)
+        if family != "numpy":
+            return whole
+        direct = self.executable.direct
+
+        def run(inputs: Sequence[Any]) -> list[Any]:
+            results = direct(inputs)
+            return whole(inputs) if results is None else results
+
+        return run
 
 
 @final
@@ -98,10 +113,42 @@ class CompiledFunction:
 
         self._core = Core(fn, prepare, static_argnames, cache, autocast, donate)
         known = weakref.ref(self._core)  # no circle: a dropped function frees what it captured at once
+        mine = weakref.ref(self)
+
+        def changed() -> None:
+            called = mine()
+            if called is not None:
+                called._enter_natively()
+
+        self._core.on_ways = changed
+        self._entry: Any = None
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._core(self._leading + args, kwargs)
+
+    def _enter_natively(self) -> None:
+        """Let the native entry know the forms of calls that have come."""
+        core = self._core
+        if type(self) is CompiledFunction or wiring.why_not_native():
+            return
+        native = wiring.native()
+        fixed = None if core.fixed_policy is AROUND else core.fixed_policy
+        ways = [way for way in core.ways if way.signature.policy is fixed]
+        for way in ways:
+            if way.native is None:
+                way.native = _native_way(native, way)
+            elif not way.native.is_free:
+                way.native.grow()
+        if self._entry is None:
+            self._entry = native.EntryPoint(self, CompiledFunction.__basicsize__, CompiledFunction.__call__)
+        self._entry.install([way.native for way in ways])
+
+    @property
+    def dispatch(self) -> str:
+        """How calls come in: ``"native"``, or ``"python: "`` and why."""
+        why = wiring.why_not_native() or ("this object is a method's" if self._leading else "")
+        return f"python: {why}" if why else "native"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: the same function, its programs included, with its first argument given."""
@@ -112,7 +159,7 @@ class CompiledFunction:
         return bound
 
     def __copy__(self) -> CompiledFunction:
-        twin = object.__new__(CompiledFunction)
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
 
@@ -160,11 +207,24 @@ class CompiledFunction:
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""
         info: CacheInfo = self._core.cache.info()
-        return info
+        return info._replace(hits=info.hits + self._core.short_hits())
 
     def cache_clear(self) -> None:
         """Drop all programs."""
-        self._core.cache.clear()
+        self._core.clear()
+
+
+def _native_way(native: Any, way: Way) -> Any:
+    """A form of call for the native entry: with a plan where it can run it, else with the Python function that does."""
+    traced, run = way.entry.traced, way.run
+    build = build_of(traced)
+    plan = None
+    if build is not None and way.family == "numpy":
+        plan = way.entry.program.executable.run(inputs_with_strides(way.form))
+    return native.Way(way.form, build or (), plan, None if plan else lambda *inputs: traced.result(run(inputs)))
+
+
+_Compiled: Final[type[CompiledFunction]] = wiring.callable_type(CompiledFunction)
 
 
 def compile(
@@ -210,7 +270,7 @@ def compile(
     if backend != "auto" and backend not in wiring.BACKENDS:
         wiring.backend(backend)
     held = AROUND if autocast is None else (None if autocast is False else _half(autocast))
-    return CompiledFunction(fn, backend, static_argnames, held, donate)
+    return _Compiled(fn, backend, static_argnames, held, donate)
 
 
 def trace(fn: Callable[..., Any], /, *args: Any, passes: Sequence[str] | None = None, **kwargs: Any) -> Graph:
@@ -249,13 +309,13 @@ class _DisableCompile:
 
     def __init__(self) -> None:
         self._saved = recording.STATE.uncompiled
-        recording.STATE.uncompiled = True
+        recording.run_uncompiled(True)
 
     def __enter__(self) -> None:
-        recording.STATE.uncompiled = True
+        recording.run_uncompiled(True)
 
     def __exit__(self, *exc: object) -> None:
-        recording.STATE.uncompiled = self._saved
+        recording.run_uncompiled(self._saved)
 
 
 def disable_compile() -> _DisableCompile:
@@ -274,7 +334,7 @@ def enable_compile() -> None:
     >>> switched = disable_compile()
     >>> enable_compile()
     """
-    recording.STATE.uncompiled = False
+    recording.run_uncompiled(False)
 
 
 def set_threads(count: int) -> None:
@@ -314,11 +374,11 @@ class autocast:  # noqa: N801
         self._policy = _half(dtype) if enabled else None
 
     def __enter__(self) -> autocast:
-        recording.STATE.policies.append(self._policy)
+        recording.hold_policy(self._policy)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        recording.STATE.policies.pop()
+        recording.drop_policy()
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from . import epoch
+
 __all__ = ["config"]
 
 
@@ -43,6 +45,11 @@ class Config:
     deferred_limit: int
     rules: str
     veclib: bool
+    native_calls: bool
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        epoch.bump()
 
 
 config = Config(
@@ -52,4 +59,5 @@ config = Config(
     deferred_limit=_number("LUCIDGRAPH_DEFERRED_LIMIT", 1000),
     rules=_one_of("LUCIDGRAPH_RULES", "exact", ("exact", "rounding", "domain")),
     veclib=_flag("LUCIDGRAPH_VECLIB", default=False),
+    native_calls=_flag("LUCIDGRAPH_NATIVE_CALLS", default=True),
 )

@@ -22,6 +22,8 @@ _lock = threading.RLock()
 renewed_in_child(sys.modules[__name__])
 _UNSET = object()
 
+_PLAIN = (None, type(None), tuple, list, dict)
+
 TreeDef = optree.PyTreeSpec
 
 
@@ -66,6 +68,17 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
 def unflatten(spec: TreeDef, leaves: Sequence[Any]) -> Any:
     return optree.tree_unflatten(spec, leaves)
+
+
+def is_plain(spec: TreeDef) -> bool:
+    """Whether a structure has nothing but leaves, None, tuples, lists and dictionaries."""
+    stack = [spec]
+    while stack:
+        part = stack.pop()
+        if part.type not in _PLAIN:
+            return False
+        stack += part.children()
+    return True
 
 
 def paths(spec: TreeDef) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -21,6 +22,7 @@ from .lang.deferred import HOOKS as TENSOR_HOOKS
 from .lang.tensor import Tensor, asarray, is_array
 from .locks import renewed_in_child
 from .passes import backward, expand, explicit, pipeline, run_passes
+from .runtime.accelerate import layouts
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
 
@@ -30,6 +32,8 @@ BACKENDS: Final[dict[str, str]] = {
     "accelerate": "lucidgraph.runtime.accelerate.backend",
 }
 """Each module has ``create() -> IBackend``, which raises :class:`BackendError` where it cannot work."""
+
+NATIVE: Final = "lucidgraph.runtime.accelerate.ways"
 
 SHOW: Final[dict[str, tuple[str, str]]] = {
     "residuals": ("lucidgraph.show.residuals", "residuals"),
@@ -159,6 +163,37 @@ def _fitting(value: Any, t: TensorType, label: str) -> Any:
     return array._concrete("Graph.run") if isinstance(array, Tensor) else array
 
 
+# -- the native way into compiled functions
+
+
+@functools.cache
+def native() -> Any:
+    """The module of native entries. Raises :class:`BackendError` where it does not work, saying why."""
+    layouts.require()
+    backend("accelerate")
+    return importlib.import_module(NATIVE)
+
+
+def callable_type(base: type) -> type:
+    """A subclass of ``base`` that can be entered natively; ``base`` itself where that does not work."""
+    try:
+        layouts.require()
+    except BackendError:
+        return base
+    return layouts.callable_type(base)
+
+
+def why_not_native() -> str:
+    """Why compiled functions are entered through Python; empty where they are entered natively."""
+    if not config.native_calls:
+        return "native_calls is off"
+    try:
+        native()
+    except BackendError as error:
+        return error.message
+    return ""
+
+
 # -- deferred values
 
 _deferred: Cache[tuple[str, str], Executable | Literal["seen once"]] = Cache(4 * config.cache_entries)
@@ -230,4 +265,7 @@ def connect() -> None:
     TENSOR_HOOKS.update(evaluate=evaluate_deferred, to_numpy=to_numpy, to_mlx=to_mlx)
 
 
-__all__ = ["BACKENDS", "backend", "backends", "connect", "executable", "lowered", "shown", "to_family"]
+__all__ = [
+    "BACKENDS", "backend", "backends", "callable_type", "connect", "executable", "lowered", "native", "shown",
+    "to_family", "why_not_native",
+]  # fmt: skip

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, final
 
-from .. import sources, trees
+from .. import epoch, sources, trees
+from ..calls import Form
 from ..config import config
 from ..dtypes import DType
 from ..errors import AxisError, warn
@@ -17,6 +18,7 @@ from ..lang.axes import whole
 from ..lang.recording import STATE, StaticNeeded, current_policy, current_trace, policy
 from ..lang.tensor import Tensor
 from ..locks import renewed_in_child
+from .forms import form_of
 from .keys import is_dead
 from .signatures import Call, Signature, Signatures, family_of
 from .tracer import Traced, trace
@@ -24,6 +26,10 @@ from .tracer import Traced, trace
 STATIC_VALUES_WARNING: Final = 64
 _HISTORY: Final = 256
 _REMEMBERED: Final = 64
+_WAYS: Final = 16
+"""How many forms of calls are known at a time."""
+_TRIES: Final = 8
+"""How many forms are made for one program: what keeps changing outside is not worth it."""
 
 
 class Program(Protocol):
@@ -32,10 +38,41 @@ class Program(Protocol):
     def __call__(self, arrays: Sequence[Any], family: str) -> list[Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def executable(self) -> Any:
+        """What runs it on its backend."""
+
+    def short(self, family: str) -> Callable[[Sequence[Any]], list[Any]]:
+        """The same for arguments that have passed the checks of a form."""
+
+
+@dataclass(slots=True)
 class Entry:
     traced: Traced
     program: Program
+    tries: tuple[int, int] = (0, 0)
+    """The epoch, and how many forms have been made for this program in it."""
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """A form of call whose program is known."""
+
+    form: Form
+    signature: Signature
+    entry: Entry
+    run: Callable[[Sequence[Any]], list[Any]]
+    family: str
+    epoch: int
+    native: Any = None
+    """What the native entry makes of it; it has ``hits`` of its own."""
+    hits: int = 0
+    seen: int = 0
+    """The calls that the cache knows of."""
+
+    @property
+    def total(self) -> int:
+        return self.hits + (self.native.hits if self.native is not None else 0)
 
 
 class Retrace(NamedTuple):
@@ -83,6 +120,11 @@ class Core:
         self._seen: list[Signature] = []
         self._static_values: dict[str, set[Any]] = {}
         self._warned: set[str] = set()
+        self.ways: tuple[Way, ...] = ()
+        """The latest forms of calls, newest first."""
+        self.on_ways: Callable[[], None] | None = None
+        """Called when they have changed, or when one of them was taken from Python."""
+        self._earlier_hits = 0
         self._lock = threading.RLock()
         renewed_in_child(self)
 
@@ -90,12 +132,61 @@ class Core:
         return current_policy() if self.fixed_policy is AROUND else self.fixed_policy
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if current_trace() is not None or STATE.tapes:
-            return self.inline(args, kwargs)
-        if STATE.uncompiled:
-            return self.singly(args, kwargs)
-        call, entry = self.entry(args, kwargs)
-        return entry.traced.result(entry.program(call.arrays, call.family))
+        held = None if self.fixed_policy is AROUND else self.fixed_policy
+        if epoch.unusual():
+            if current_trace() is not None or STATE.tapes:
+                return self.inline(args, kwargs)
+            if STATE.uncompiled:
+                return self.singly(args, kwargs)
+            held = self.held_policy()
+        now = epoch.now()
+        for way in self.ways:
+            if way.epoch == now and way.signature.policy is held:
+                inputs = way.form.taken(args, kwargs)
+                if inputs is not None:
+                    way.hits += 1
+                    if way.native is not None and self.on_ways is not None:
+                        self.on_ways()
+                    return way.entry.traced.result(way.run(inputs))
+        call, entry, known = self.entry(args, kwargs)
+        results = entry.program(call.arrays, call.family)
+        if known:
+            self._learn(call, entry, args, kwargs)
+        return entry.traced.result(results)
+
+    def _learn(self, call: Call, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Know such a call again, if that is cheap."""
+        now = epoch.now()
+        tries = entry.tries[1] if entry.tries[0] == now else 0
+        if tries >= _TRIES:
+            return
+        entry.tries = now, tries + 1
+        marked = self.signatures.marked(args, kwargs)
+        form = form_of(call, *marked, self.signatures.outside, entry.traced.bounds)
+        # What is outside was read again: it must still be what the program was found for.
+        if form is None or self.take(args, kwargs).signature != call.signature:
+            return
+        way = Way(form, call.signature, entry, entry.program.short(call.family), call.family, now)
+        self._change_ways((way, *self.ways))
+
+    def _change_ways(self, ways: Sequence[Way]) -> None:
+        with self._lock:
+            now = epoch.now()
+            kept = tuple(way for way in ways if way.epoch == now and way.signature in self.cache)[:_WAYS]
+            self._earlier_hits += sum(way.total for way in self.ways if way not in kept)
+            self.ways = kept
+        if self.on_ways is not None:
+            self.on_ways()
+
+    def short_hits(self) -> int:
+        """The calls that found their program by their form."""
+        return self._earlier_hits + sum(way.total for way in self.ways)
+
+    def clear(self) -> None:
+        """Drop all programs."""
+        self.cache.clear()
+        self._change_ways(())
+        self._earlier_hits = 0
 
     def inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function's operations into the trace or gradient that records.
@@ -117,8 +208,9 @@ class Core:
     def take(self, args: tuple[Any, ...], kwargs: dict[str, Any], search: bool = False) -> Call:
         return self.signatures.take(args, kwargs, self.held_policy(), search)
 
-    def entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Entry]:
-        """The program for a call: from the cache, or traced now. Nothing is kept when tracing fails."""
+    def entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Entry, bool]:
+        """The program for a call, and whether it comes from the cache or was traced now. Nothing is kept when tracing
+        fails."""
         call = self.take(args, kwargs)
         found = self.cache.get(call.signature)
         if found is None:
@@ -127,12 +219,19 @@ class Core:
             if again.signature in self.cache:
                 call, found = again, self.cache.get(again.signature)
         if found is not None:
-            return call, found
+            return call, found, True
         call, traced = self.trace(args, kwargs)
         entry = Entry(traced, self.prepare(traced.graph, self.donated(call)))
         self.cache.discard(is_dead)
+        for way in self.ways:
+            if way.total > way.seen:
+                way.seen = way.total
+                self.cache.touch(way.signature)
         self._note(call)
-        return call, self.cache.put(call.signature, entry)
+        kept = self.cache.put(call.signature, entry)
+        if self.ways:
+            self._change_ways(self.ways)
+        return call, kept, False
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Traced]:
         """Record the function for a call; a scalar whose value it asks for becomes static, and it is recorded again."""
@@ -212,4 +311,4 @@ def _likeness(old: Signature, new: Signature) -> int:
     return (old.policy is new.policy) + outside + sum(1 for a, b in zip(old.leaves, new.leaves, strict=True) if a == b)
 
 
-__all__ = ["AROUND", "Call", "Core", "Entry", "Program", "Retrace", "Signature"]
+__all__ = ["AROUND", "Call", "Core", "Entry", "Program", "Retrace", "Signature", "Way"]

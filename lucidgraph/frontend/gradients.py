@@ -6,15 +6,14 @@ outputs is cut out as a graph, made explicit, differentiated, and the joint grap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import trees
 from ..errors import AxisError, DTypeError, NotDifferentiableError, ShapeError
 from ..ir import Graph, Node, topological
 from ..ir.op import get
-from ..lang.recording import STATE, Trace, current_trace, keep
+from ..lang.recording import Trace, current_trace, keep, taping
 from ..lang.tensor import Tensor, apply, asarray, is_array, node_of
 from .tracer import require_callable
 
@@ -36,16 +35,6 @@ def _require_inexact(tensor: Tensor, path: str) -> None:
             "complex values have one",
             hint="cast it to a floating dtype, or leave it out of argnums",
         )
-
-
-@contextmanager
-def _taping() -> Iterator[None]:
-    """Deferred values keep their history, so that one can be asked for without losing its gradient."""
-    STATE.tapes += 1
-    try:
-        yield
-    finally:
-        STATE.tapes -= 1
 
 
 def _cut(outputs: Sequence[Node], primals: Sequence[Node], effects: Sequence[Node]) -> tuple[Graph, list[Node]]:
@@ -115,7 +104,7 @@ def linearized(
             tensors.append(tensor)
     trace = current_trace()
     start = len(trace.nodes) if trace is not None else 0
-    with _taping():
+    with taping():
         originals = [node_of(t) for t in tensors]
         marked = [apply(_PRIMAL, t) for t in tensors]
         marks = [t._node for t in marked]  # now: the function may write to its arguments

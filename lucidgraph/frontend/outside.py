@@ -27,7 +27,7 @@ MOST_FUNCTIONS: Final = 200
 MOST_VIEWS: Final = 64
 
 _NUMBERS = (float, int, str, bool)
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, np.ufunc)
+FUNCTIONS = (FunctionType, BuiltinFunctionType, np.ufunc)
 _CONTAINERS = (tuple, list, dict, MethodType, functools.partial)
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -93,7 +93,7 @@ def _opaque(cls: type) -> bool:
 # -- places
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A place outside, as code spells it: a cell, or a key in a namespace."""
 
     name: str
@@ -138,7 +138,7 @@ class _Search:
     """All places that a function reads, found by reading code."""
 
     def __init__(self, fn: Any, objects: Sequence[Named]) -> None:
-        self.places: dict[tuple[str, int], _Place] = {}
+        self.places: dict[tuple[str, int], Place] = {}
         self.attributes: set[str] = set()
         self._home = next((_package(f) for f in _layers(fn) if self._is_users(f, "")), "")
         self._codes: set[CodeType] = set()
@@ -147,7 +147,7 @@ class _Search:
         for layer in _layers(fn):
             if not isinstance(layer, FunctionType):
                 label = "partial" if isinstance(layer, tuple | dict) else type(layer).__name__
-                self._add(_Place(label, {label: layer}, label))
+                self._add(Place(label, {label: layer}, label))
         for value in (fn, *(value for _, value in objects)):
             self._visit(value)
         while True:
@@ -164,7 +164,7 @@ class _Search:
             return False
         return not _library(fn.__code__.co_filename) or home in ("", _package(fn))
 
-    def _add(self, place: _Place) -> None:
+    def _add(self, place: Place) -> None:
         key = (place.name, id(place.where))
         if key not in self.places:
             taken = any(name == place.name for name, _ in self.places)
@@ -180,7 +180,7 @@ class _Search:
                 if new and self._is_users(layer, self._home):
                     self._codes.add(layer.__code__)
                     self._functions.append(layer)
-            elif not isinstance(layer, _FUNCTIONS):
+            elif not isinstance(layer, FUNCTIONS):
                 self._objects.append(layer)
 
     def _read(self, fn: FunctionType) -> None:
@@ -189,16 +189,16 @@ class _Search:
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         for chain in names.chains:
             if chain[0] in cells:
-                self._resolve(_Place(chain[0], cells[chain[0]]), chain[1:])
+                self._resolve(Place(chain[0], cells[chain[0]]), chain[1:])
             elif chain[0] in fn.__globals__:
-                self._resolve(_Place(chain[0], fn.__globals__, chain[0]), chain[1:])
+                self._resolve(Place(chain[0], fn.__globals__, chain[0]), chain[1:])
 
-    def _resolve(self, place: _Place, rest: tuple[str, ...]) -> None:
+    def _resolve(self, place: Place, rest: tuple[str, ...]) -> None:
         """A name, or what it finds in a module: functions of libraries do not change."""
         value, theirs = place.value, False
         while isinstance(value, ModuleType) and rest:
             theirs = _library(getattr(value, "__file__", None) or "<frozen")
-            place = _Place(f"{place.name}.{rest[0]}", vars(value), rest[0])
+            place = Place(f"{place.name}.{rest[0]}", vars(value), rest[0])
             value, rest = place.value, rest[1:]
         if not isinstance(value, ModuleType) and not (theirs and callable(value)):
             self._add(place)
@@ -212,7 +212,7 @@ def _objects_in(roots: Iterable[Any], attributes: set[str]) -> list[Any]:
     stack = list(roots)
     while stack and len(seen) < MOST_PARTS:
         value = stack.pop()
-        if id(value) in seen or is_array(value) or isinstance(value, (*PLAIN, *_FUNCTIONS, float, complex)):
+        if id(value) in seen or is_array(value) or isinstance(value, (*PLAIN, *FUNCTIONS, float, complex)):
             continue
         seen.add(id(value))
         held = _held_by(value, attributes)
@@ -272,7 +272,7 @@ def _held_by(value: Any, attributes: frozenset[str] | set[str]) -> dict[str, Any
 class View(NamedTuple):
     """Where to look before a call."""
 
-    places: tuple[_Place, ...]
+    places: tuple[Place, ...]
     attributes: frozenset[str]
 
 
@@ -294,13 +294,29 @@ class Outside:
         self._views[_types(objects)] = view
         return view
 
+    def view(self, objects: Sequence[Named]) -> View:
+        """Where to look before a call with these objects."""
+        return self._views.get(_types(objects)) or self.search(objects)
+
     def keys(self, objects: Sequence[Named], view: View | None = None) -> tuple[Named, ...]:
         """The key of what is at each place now, and in each object among the arguments."""
-        view = view or self._views.get(_types(objects)) or self.search(objects)
+        view = view or self.view(objects)
         look, skipped = _Look(view.attributes), self._skipped
         found = [(place.name, look.key(place.value, skipped.get(place.name))) for place in view.places]
         found += [(name, look.key(value, skipped.get(name))) for name, value in objects]
         return tuple(found)
+
+    def skipped(self, name: str) -> Any:
+        """What is not looked at in a place: True for all of it, a dict for parts of it, None for nothing."""
+        return self._skipped.get(name)
+
+    def key(self, place: Place, view: View) -> Any:
+        """The key of what is at one place now."""
+        return _Look(view.attributes).key(place.value, self._skipped.get(place.name))
+
+    def holds(self, place: Place, view: View, expected: Any) -> bool:
+        """Whether it still has this key."""
+        return bool(self.key(place, view) == expected)
 
     def skip(self, before: Sequence[Named], after: Sequence[Named]) -> None:
         """Look no more at what tracing changes itself: counters, logs, caches."""
@@ -335,7 +351,7 @@ class _Look:
             return array_key(value)
         if isinstance(value, FunctionType):
             return Identity(value)
-        if isinstance(value, (*PLAIN, *_FUNCTIONS)):
+        if isinstance(value, (*PLAIN, *FUNCTIONS)):
             return kind, value
         held = _held_by(value, self._attributes)
         if held is None:
@@ -352,4 +368,4 @@ class _Look:
         return Parts(head if isinstance(value, _CONTAINERS) else object_key(value), tuple(held), keys)
 
 
-__all__ = ["Outside", "View"]
+__all__ = ["FUNCTIONS", "Outside", "Place", "View"]

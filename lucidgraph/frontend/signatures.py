@@ -67,7 +67,7 @@ def family_of(leaves: Sequence[Any]) -> str:
 
 
 @final
-class _StaticArgument:
+class StaticArgument:
     """Marks an argument named in ``static_argnames`` through flattening: a leaf, whatever it holds."""
 
     __slots__ = ("value",)
@@ -77,7 +77,7 @@ class _StaticArgument:
 
 
 def _owned(leaf: Any) -> Any:
-    if isinstance(leaf, _StaticArgument):
+    if isinstance(leaf, StaticArgument):
         return leaf.value
     return Tensor.of_node(node_of(leaf)) if is_array(leaf) else leaf
 
@@ -121,7 +121,7 @@ class Signatures:
                     hint=f"one of {', '.join(sorted(known or ()))}" if known else "strings",
                 )
         self.most_positional = self._arguments.most
-        self._outside = Outside(fn)
+        self.outside = Outside(fn)
         self._asked: set[tuple[trees.TreeDef, int]] = set()
         self._bounds: dict[tuple[trees.TreeDef, int], tuple[int, int]] = {}
         self._names: dict[trees.TreeDef, tuple[str, ...]] = {}
@@ -135,14 +135,14 @@ class Signatures:
 
         Raises :class:`DTypeError` for arrays that do not compute and for iterators, which tracing would use up.
         """
-        leaves, spec = trees.flatten(self._with_statics(args, kwargs))
+        leaves, spec = trees.flatten(self.marked(args, kwargs))
         names = self._names_of(spec)
         types: list[TensorType | None] = []
         keys: list[Any] = []
         objects: list[Named] = []
         for k, leaf in enumerate(leaves):
             t = None
-            if isinstance(leaf, _StaticArgument):
+            if isinstance(leaf, StaticArgument):
                 leaves[k] = leaf = leaf.value
             elif isinstance(leaf, Iterator):
                 raise DTypeError(f"{names[k]} is an iterator, which tracing would use up", hint="pass a list")
@@ -154,14 +154,14 @@ class Signatures:
                 objects.append((names[k], leaf))
             types.append(t)
             keys.append(t if t is not None else static_key(leaf))
-        view = self._outside.search(objects) if search else None
-        outside = self._outside.keys(objects, view)
+        view = self.outside.search(objects) if search else None
+        outside = self.outside.keys(objects, view)
         signature = Signature(spec, tuple(keys), held, (config.backend, config.rules), outside)
         return Call(signature, leaves, types, names, family_of(leaves), objects, view)
 
     def owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with a tensor of its own for each array, as a compiled function gets them."""
-        leaves, spec = trees.flatten(self._with_statics(args, kwargs))
+        leaves, spec = trees.flatten(self.marked(args, kwargs))
         args, kwargs = trees.unflatten(spec, [_owned(leaf) for leaf in leaves])
         return args, kwargs
 
@@ -192,22 +192,23 @@ class Signatures:
 
     def settled(self, call: Call) -> Call:
         """The call after it was traced: what tracing itself changed outside does not count."""
-        after = self._outside.keys(call.objects, call.view)
+        after = self.outside.keys(call.objects, call.view)
         if after == call.signature.outside:
             return call
         with self._lock:
-            self._outside.skip(call.signature.outside, after)
-        outside = self._outside.keys(call.objects, call.view)
+            self.outside.skip(call.signature.outside, after)
+        outside = self.outside.keys(call.objects, call.view)
         return replace(call, signature=call.signature._replace(outside=outside))
 
-    def _with_statics(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def marked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, static ones as a :class:`StaticArgument`."""
         if not self._static:
             return args, kwargs
         named = self._arguments.positional
         new = tuple(
-            _StaticArgument(v) if k < len(named) and named[k] in self._static else v for k, v in enumerate(args)
+            StaticArgument(v) if k < len(named) and named[k] in self._static else v for k, v in enumerate(args)
         )
-        return new, {k: _StaticArgument(v) if k in self._static else v for k, v in kwargs.items()}
+        return new, {k: StaticArgument(v) if k in self._static else v for k, v in kwargs.items()}
 
     def _names_of(self, spec: trees.TreeDef) -> tuple[str, ...]:
         """A name per leaf: ``params['w']``."""
@@ -275,4 +276,4 @@ def _short(spec: trees.TreeDef) -> str:
     return text if len(text) < 100 else text[:97] + "..."
 
 
-__all__ = ["Call", "Signature", "Signatures", "family_of"]
+__all__ = ["Call", "Signature", "Signatures", "StaticArgument", "family_of"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, final
 
-from .. import sources
+from .. import epoch, sources
 from ..dtypes import DType
 from ..ir import Node, Op, TensorType, topological
 from ..ir.evaluate import constant_array, evaluate_node
@@ -82,8 +83,45 @@ class State(threading.local):
         """Nodes recorded outside traces since everything deferred was last computed."""
         self.uncompiled = False
 
+    @property
+    def marks(self) -> int:
+        """How much of it makes calls of compiled functions unusual."""
+        return len(self.traces) + len(self.policies) + self.tapes + self.uncompiled
+
 
 STATE: Final = State()
+os.register_at_fork(after_in_child=lambda: epoch.restart(STATE.marks))
+
+
+def hold_policy(dtype: DType | None) -> None:
+    """Let the autocast dtype, or None for off, hold on this thread until it is dropped."""
+    epoch.mark(1)
+    STATE.policies.append(dtype)
+
+
+def drop_policy() -> None:
+    """Let hold again what held before the latest."""
+    STATE.policies.pop()
+    epoch.mark(-1)
+
+
+def run_uncompiled(on: bool) -> None:
+    """Whether compiled functions run op by op on this thread."""
+    change = on - STATE.uncompiled
+    STATE.uncompiled = on
+    epoch.mark(change)
+
+
+@contextmanager
+def taping() -> Iterator[None]:
+    """Deferred values keep their history, so that one can be asked for without losing its gradient."""
+    epoch.mark(1)
+    STATE.tapes += 1
+    try:
+        yield
+    finally:
+        STATE.tapes -= 1
+        epoch.mark(-1)
 
 
 def current_trace() -> Trace | None:
@@ -100,22 +138,24 @@ def current_policy() -> DType | None:
 @contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
     """Make ``trace`` the one that records on this thread."""
+    epoch.mark(1)
     STATE.traces.append(trace)
     try:
         yield trace
     finally:
         STATE.traces.remove(trace)
+        epoch.mark(-1)
         trace.open = False
 
 
 @contextmanager
 def policy(dtype: DType | None) -> Iterator[None]:
     """Let the autocast dtype, or None for off, hold on this thread."""
-    STATE.policies.append(dtype)
+    hold_policy(dtype)
     try:
         yield
     finally:
-        STATE.policies.pop()
+        drop_policy()
 
 
 @contextmanager

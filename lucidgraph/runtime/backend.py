@@ -16,6 +16,8 @@ from ..ir.op import get
 from ..ir.types import Shape
 
 Axes = tuple[int, ...]
+Strides = tuple[tuple[int, tuple[int, ...]], ...]
+"""The inputs that are not in row-major order, with their strides."""
 
 
 class Executable(ABC):
@@ -26,6 +28,15 @@ class Executable(ABC):
     @abstractmethod
     def __call__(self, buffers: Sequence[Any]) -> list[Any]:
         """The outputs, as buffers of the backend, for one buffer or array per input of the graph."""
+
+    def direct(self, values: Sequence[Any]) -> list[Any] | None:
+        """The outputs as NumPy arrays of their own, for aligned NumPy arrays of the inputs' dtypes and Python numbers;
+        None where the backend has no shorter way to them."""
+        return None
+
+    def run(self, strides: Strides) -> Any:
+        """What the native entry runs for inputs laid out like this; None where it cannot."""
+        return None
 
 
 class IBackend(ABC):

@@ -51,6 +51,12 @@ class Cache(Generic[K, V]):
         with self._lock:
             return key in self._entries
 
+    def touch(self, key: K) -> None:
+        """Count an entry among those used last."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+
     def put(self, key: K, value: V) -> V:
         """Keep ``value``, or return what another thread has put there first."""
         full = None

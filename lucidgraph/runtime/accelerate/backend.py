@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from typing import Any, final
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
@@ -13,90 +14,118 @@ from ...errors import IndexOutOfRangeError, ShapeError
 from ...ir import Graph, Node, TensorType
 from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
-from ...locks import renewed_in_child
-from ..backend import Executable, IBackend, host_array
+from ..backend import Executable, IBackend, Strides, host_array
 from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
-from .memory import BLOCKS, LARGE, Block, empty
+from .layouts import data_address
+from .memory import BLOCKS, LARGE, empty
 from .plan import STOP, Plan, Planner
 from .system import SYSTEM, System
 from .tables import TABLE
 
 
+class Fixup(NamedTuple):
+    """The word at ``address`` is that of an input or, counted after those, of an output, and ``offset`` bytes more."""
+
+    address: int
+    data: int
+    offset: int
+
+
 @final
-class _Instance:
+class Instance:
     """The memory of one run of a plan at a time: the command table, the arguments, the temporaries."""
 
-    def __init__(self, plan: Plan, executor: Executor) -> None:
-        self.plan = plan
-        self.executor = executor
+    def __init__(self, plan: Plan, inputs: int) -> None:
         words: list[int] = []
-        starts = []
-        places, buffers, offsets = [], [], []
+        rows: list[int] = []
+        pointers: list[tuple[int, int, int]] = []
         for command in plan.commands:
-            starts.append(len(words))
-            for slot, number, offset in command.pointers:
-                places.append(len(words) + slot)
-                buffers.append(number)
-                offsets.append(offset if number == STOP else offset + plan.buffers[number].offset)
-            words.extend(command.words)
-        self.words = np.array(words or [0], np.int64)
-        base = self.words.ctypes.data
-        rows = [
-            (c.code.address("kernel"), base + 8 * start, c.items, int(c.split), c.cost)
-            for c, start in zip(plan.commands, starts, strict=True)
-        ]
-        self.table = np.array(rows, np.int64).reshape(len(rows), COMMAND_WORDS)
-        self.places = np.array(places, np.int64)
-        self.buffers = np.array(buffers, np.int64)
-        self.offsets = np.array(offsets, np.int64)
-        self.stop = np.zeros(2, np.int64)
-        self.addresses = np.zeros(len(plan.buffers) + 1, np.int64)
-        self.addresses[STOP] = self.stop.ctypes.data
-        self.arena: Block | None = None
-        self.temporaries = [k for k, b in enumerate(plan.buffers) if b.kind == "temporary"]
-        for k, buffer in enumerate(plan.buffers):
-            if buffer.kind == "captured":
-                self.addresses[k] = plan.captured[buffer.index].ctypes.data
-        self.inputs = [(k, b.index) for k, b in enumerate(plan.buffers) if b.kind == "input"]
-        self.outputs = [(k, b.index) for k, b in enumerate(plan.buffers) if b.kind == "output"]
-        self.cost = plan.cost
+            pointers += [(len(words) + slot, number, offset) for slot, number, offset in command.pointers]
+            rows += (command.code.address("kernel"), len(words), command.items, int(command.split), command.cost)
+            words += command.words
+        self._words = memory = (ctypes.c_int64 * max(len(words), 1))(*words)
+        self._table = (ctypes.c_int64 * max(len(rows), 1))(*rows)
+        self.stop = (ctypes.c_int64 * 2)()
+        base = ctypes.addressof(memory)
+        for k in range(1, len(rows), COMMAND_WORDS):
+            self._table[k] = base + 8 * rows[k]
+        self.table_address = ctypes.addressof(self._table)
+        self.stop_address = ctypes.addressof(self.stop)
+        self.fixups: list[Fixup] = []
+        self._places: list[tuple[int, int, int]] = []
+        self._temporaries: list[tuple[int, int]] = []
+        self._large = plan.arena if plan.arena >= LARGE else 0
+        self._arena = BLOCKS.take(plan.arena) if plan.arena and not self._large else None
+        for place, number, offset in pointers:
+            if number == STOP:
+                memory[place] = self.stop_address + offset
+                continue
+            buffer = plan.buffers[number]
+            if buffer.kind in ("input", "output"):
+                data = buffer.index + (inputs if buffer.kind == "output" else 0)
+                self.fixups.append(Fixup(base + 8 * place, data, offset))
+                self._places.append((place, data, offset))
+            elif buffer.kind == "captured":
+                memory[place] = plan.captured[buffer.index].ctypes.data + offset
+            elif self._arena is not None:
+                memory[place] = self._arena.address + buffer.offset + offset
+            else:
+                self._temporaries.append((place, buffer.offset + offset))
 
-    def run(self, arrays: Sequence[np.ndarray[Any, Any]], results: Sequence[np.ndarray[Any, Any]]) -> None:
-        plan = self.plan
-        addresses = self.addresses
-        for k, index in self.inputs:
-            addresses[k] = arrays[index].ctypes.data
-        for k, index in self.outputs:
-            addresses[k] = results[index].ctypes.data
-        if plan.arena and self.arena is None:
-            self.arena = BLOCKS.take(plan.arena)
-            addresses[self.temporaries] = self.arena.address
-        self.words[self.places] = addresses[self.buffers] + self.offsets
+    def run(self, plan: Plan, executor: Executor, data: Sequence[int]) -> tuple[int, int]:
+        """Run the plan on the inputs and outputs at these addresses: what it was stopped by, and with which index."""
+        words = self._words
+        for place, number, offset in self._places:
+            words[place] = data[number] + offset
+        arena = BLOCKS.take(self._large) if self._large else None
+        if arena is not None:
+            for place, offset in self._temporaries:
+                words[place] = arena.address + offset
         self.stop[0] = 0
         try:
-            self.executor.run(
-                self.table.ctypes.data, len(plan.commands), self.cost, self.stop.ctypes.data, plan.threads
-            )
+            executor.run(self.table_address, len(plan.commands), plan.cost, self.stop_address, plan.threads)
         finally:
-            if self.arena is not None and plan.arena >= LARGE:
-                BLOCKS.give(self.arena)
-                self.arena = None
+            if arena is not None:
+                BLOCKS.give(arena)
+        return self.stop[0], self.stop[1]
 
 
 @final
 class _Prepared:
     """A plan, and the instances of it that no call is using."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, inputs: int) -> None:
         self.plan = plan
-        self.free: list[_Instance] = []
+        self.inputs = inputs
+        self.free: list[Instance] = []
         self.host = [command.code for command in plan.commands if isinstance(command.code, HostCode)]
+        self.makers = [functools.partial(empty, t.shape, t.dtype.numpy) for t in plan.outputs]
+
+    def instance(self) -> Instance:
+        return Instance(self.plan, self.inputs)
+
+    def stopped(self, number: int, index: int) -> NoReturn:
+        """Raise the error of the command that ended a run."""
+        node = self.plan.commands[number - 1].node
+        raise IndexOutOfRangeError(
+            f"index {index} is out of range in {node.name if node else 'a gather'}",
+            source=node.source if node else None,
+        )
 
 
-Strides = tuple[tuple[int, tuple[int, ...]], ...]
-"""The inputs that are not in row-major order, with their strides."""
+class Run(NamedTuple):
+    """A plan as the native entry runs it: ``results`` are, of each, what to call for it (None for NumPy's own), its
+    shape and its dtype; ``address`` is the executor's function, then its arguments."""
+
+    instance: Callable[[], Instance]
+    results: tuple[tuple[Callable[[], Any] | None, tuple[int, ...], np.dtype[Any]], ...]
+    stopped: Callable[[int, int], NoReturn]
+    address: int
+    commands: int
+    most: int
+    cost: int
 
 
 @final
@@ -116,14 +145,20 @@ class AccelerateExecutable(Executable):
         self.types = [n.type for n in graph.inputs]
         self.system = system
         self.donated = donated
-        self._lock = threading.RLock()
-        renewed_in_child(self)
         self._plain = self._prepared(())
         self._others: Cache[tuple[int, Strides], _Prepared] = Cache(_LAYOUTS)
 
     def _prepared(self, strides: Strides) -> _Prepared:
         threads = self.executor.threads
-        return _Prepared(Planner(self.graph, threads, TABLE, dict(strides), self.donated, self.system).run())
+        plan = Planner(self.graph, threads, TABLE, dict(strides), self.donated, self.system).run()
+        return _Prepared(plan, len(self.types))
+
+    def _for(self, strides: Strides) -> _Prepared:
+        prepared, threads = self._plain, self.executor.threads
+        if strides or prepared.plan.threads != threads:
+            found = self._others.get((threads, strides))
+            prepared = found if found is not None else self._others.put((threads, strides), self._prepared(strides))
+        return prepared
 
     @property
     def plan(self) -> Plan:
@@ -143,37 +178,51 @@ class AccelerateExecutable(Executable):
         return "\n".join(lines)
 
     def __call__(self, buffers: Sequence[Any]) -> list[Any]:
-        arrays = [_native(b, t) for b, t in zip(buffers, self.types, strict=True)]
-        strides: Strides = tuple((k, a.strides) for k, a in enumerate(arrays) if not a.flags.c_contiguous)
-        prepared = self._plain
-        threads = self.executor.threads
-        if strides or prepared.plan.threads != threads:
-            found = self._others.get((threads, strides))
-            prepared = found if found is not None else self._others.put((threads, strides), self._prepared(strides))
+        return self._launched([_native(b, t) for b, t in zip(buffers, self.types, strict=True)])
+
+    def direct(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs for arrays as kernels read them, and Python numbers in the place of weak inputs."""
+        return self._launched(
+            [v if type(v) is np.ndarray else np.array(v, t.dtype.numpy)
+             for v, t in zip(values, self.types, strict=True)]
+        )  # fmt: skip
+
+    def run(self, strides: Strides) -> Run | None:
+        """What the native entry needs for inputs laid out like this; None for plans that take some Python."""
+        prepared = self._for(strides)
+        plan = prepared.plan
+        if prepared.host or plan.reused or plan.arena >= LARGE or not plan.commands:
+            return None
+        results = tuple(
+            (make if t.nbytes >= LARGE else None, t.shape, t.dtype.numpy)
+            for make, t in zip(prepared.makers, plan.outputs, strict=True)
+        )
+        address = self.executor.address()
+        return Run(
+            prepared.instance, results, prepared.stopped, address, len(plan.commands), plan.threads, plan.cost
+        )
+
+    def _launched(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
+        strides: Strides = tuple([(k, a.strides) for k, a in enumerate(arrays) if not a.flags.c_contiguous])
+        prepared = self._for(strides)
         reused = prepared.plan.reused
         taken = {k: arrays[place] for k, place in reused.items() if _may_be_overwritten(arrays, place)}
-        results = [
-            taken[k] if k in taken else empty(t.shape, t.dtype.numpy) for k, t in enumerate(prepared.plan.outputs)
-        ]
-        with self._lock:
-            instance = prepared.free.pop() if prepared.free else None
-        if instance is None:
-            instance = _Instance(prepared.plan, self.executor)
+        results = [taken[k] if k in taken else make() for k, make in enumerate(prepared.makers)]
         try:
-            instance.run(arrays, results)
-            number, index = (int(word) for word in instance.stop)
+            instance = prepared.free.pop()
+        except IndexError:
+            instance = prepared.instance()
+        try:
+            number, index = instance.run(
+                prepared.plan, self.executor, [*map(data_address, arrays), *map(data_address, results)]
+            )
         finally:
-            with self._lock:
-                prepared.free.append(instance)
+            prepared.free.append(instance)
         for code in prepared.host:
             code.raise_pending()
         if number:
-            node = prepared.plan.commands[number - 1].node
-            raise IndexOutOfRangeError(
-                f"index {index} is out of range in {node.name if node else 'a gather'}",
-                source=node.source if node else None,
-            )
-        return list(results)
+            prepared.stopped(number, index)
+        return results
 
 
 def _may_be_overwritten(arrays: Sequence[np.ndarray[Any, Any]], place: int) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from ... import epoch
 from ...errors import UnsupportedError
 from .machine import Code, Machine, compile_module
 from .pool import KERNEL, Pool
@@ -163,6 +164,7 @@ class Executor:
             self._leave(1)
         if not self._system.pool.survives_fork:
             self.threads = self._most = 1
+        epoch.bump()
 
     def _load(self) -> None:
         machine, pool = self._system.compiler.machine, self._system.pool
@@ -179,6 +181,14 @@ class Executor:
             self._start: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, integer, integer)(code.address("start"))
             self._parallel: Any = ctypes.CFUNCTYPE(None, *[integer] * 4)(code.address("parallel"))
         self._code = code
+
+    def address(self) -> int:
+        """The address of the native function ``run``."""
+        if self._code is None:
+            with self._alone():
+                pass
+        assert self._code is not None
+        return self._code.address("run")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -202,6 +212,7 @@ class Executor:
         with self._alone():
             self._stop()
             self.threads = count
+        epoch.bump()
 
     def _stop(self) -> None:
         self._ready = 1
