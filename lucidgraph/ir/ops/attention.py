@@ -136,7 +136,7 @@ class AttendBackward(_Masked):
 def _gradients(y: Var, operands: Sequence[Var], attrs: Any, grad_out: Var) -> list[Gradient]:
     """The gradient of each operand of an ``attend`` whose result is ``y``."""
     q, k, v, *mask = operands
-    rows = AttendRowsBackward.of(q, k, *mask, scale=attrs["scale"], causal=attrs["causal"])
+    rows = AttendRowsBackward.of(q, k, v, *mask, scale=attrs["scale"], causal=attrs["causal"])
 
     def to(wrt: str) -> Var:
         return AttendGradientBackward.of(q, k, v, grad_out, y, rows, *mask, **attrs, wrt=wrt)
@@ -146,20 +146,21 @@ def _gradients(y: Var, operands: Sequence[Var], attrs: Any, grad_out: Var) -> li
 
 @register
 class AttendRowsBackward(_Masked):
-    """Of each row of scores its greatest one, m, and Σ exp(score - m): (batch, heads, queries, 2). From these the
-    gradient of ``attend`` computes the weights again, instead of keeping them."""
+    """Of each row of scores of ``attend``'s operands its greatest one, m, and Σ exp(score - m): (batch, heads,
+    queries, 2). From these the gradient of ``attend`` computes the weights again, instead of keeping them."""
 
     schema_v1 = OpSchema("attend_rows", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
 
     @classmethod
     def infer(  # type: ignore[override]
-        cls, q: TensorType, k: TensorType, mask: TensorType | None = None, /, *, scale: float, causal: bool
-    ) -> TensorType:
+        cls, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None, /,
+        *, scale: float, causal: bool,
+    ) -> TensorType:  # fmt: skip
         return TensorType((*q.shape[:3], 2), q.dtype)
 
     @staticmethod
     def expand(*operands: Var, scale: float, causal: bool) -> Var:  # type: ignore[override]
-        q, k, *mask = operands
+        q, k, _, *mask = operands
         scores = _scores(q, k, mask, scale, causal)
         if not scores.size:
             nothing = q.scalar(0).broadcast_to((*q.shape[:3], 1))

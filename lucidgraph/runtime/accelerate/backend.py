@@ -16,6 +16,7 @@ from ...ir.ops.core import Input, Kernel
 from ...locks import renewed_in_child
 from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
+from . import attention
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
 from .memory import BLOCKS, LARGE, Block, empty
@@ -204,6 +205,7 @@ class AccelerateBackend(IBackend):
     name = "accelerate"
     dtypes = frozenset(ALL)
     fuses = True
+    takes = frozenset(attention.OPS)
 
     def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
         self._executor = executor
