@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isnan, prod
-from typing import Any
+from typing import Any, Final
 
 from ...dtypes import DType, float32
 from ...errors import DTypeError, ShapeError
@@ -88,23 +88,30 @@ class AttentionBackward(_Masked):
     @staticmethod
     def expand(*operands: Var, scale: float, causal: bool) -> Var:  # type: ignore[override]
         dtype = operands[0].dtype
-        return AttendBackward.of(*map(_wide, operands), scale=scale, causal=causal, blind=0.0).astype(dtype)
+        return AttendBackward.of(*map(_wide, operands), scale=scale, causal=causal, **_PLAIN).astype(dtype)
 
     @classmethod
     def flops(cls, types: Any, results: Types, attrs: Any) -> int:
         return AttendBackward.flops(types, results, attrs)
 
     def grad_formula(self, grad_out: Var) -> list[Gradient]:
-        wide = AttendBackward.of(*map(_wide, self.inputs), **self.attrs, blind=0.0)
+        wide = AttendBackward.of(*map(_wide, self.inputs), **self.attrs, **_PLAIN)
         gradients = _gradients(wide, tuple(map(_wide, self.inputs)), wide.node.attrs, _wide(grad_out))
         pairs = zip(gradients, self.in_types, strict=True)
         return [g.astype(t.dtype) if isinstance(g, Var) else g for g, t in pairs]
 
 
+_PLAIN: Final[dict[str, Any]] = {"over": 1.0, "hidden": -inf, "added": False, "blind": 0.0}
+
+
 @register
 class AttendBackward(_Masked):
-    """As scaled_dot_product_attention, in float32 or float64 alone; a query that may see nothing gets ``blind``, 0 or
-    NaN: what softmax makes of it."""
+    """y = P v with P = softmax(s), s = scale q kᵀ / over, in float32 or float64 alone
+
+    What the mask and the causal order hide has the score ``hidden``, or has that ``added`` to its score. A query whose
+    scores are all -∞ gets ``blind``: 0, or NaN, which is what softmax makes of it. Gradients as in
+    scaled_dot_product_attention; what hides a score hides it from the gradient, unless it is added.
+    """
 
     schema_v1 = OpSchema("attend", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
     kSavesInput = True
@@ -113,14 +120,16 @@ class AttendBackward(_Masked):
     @classmethod
     def infer(  # type: ignore[override]
         cls, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None, /,
-        *, scale: float, causal: bool, blind: float,
+        *, scale: float, over: float, causal: bool, hidden: float, added: bool, blind: float,
     ) -> TensorType:  # fmt: skip
         return _checked("attend", q, k, v, mask)
 
     @staticmethod
-    def expand(*operands: Var, scale: float, causal: bool, blind: float) -> Var:  # type: ignore[override]
+    def expand(  # type: ignore[override]
+        *operands: Var, scale: float, over: float, causal: bool, hidden: float, added: bool, blind: float
+    ) -> Var:
         q, k, v = operands[:3]
-        weights = _weights(q, k, operands[3:], scale, causal, blind)
+        weights = _weights(_scores(q, k, operands[3:], scale, over, causal, hidden, added), operands[3:], causal, blind)
         y = MatmulBackward.of(_grouped(weights, k), v)
         return y.reshape((*q.shape[:3], v.shape[3]))
 
@@ -136,7 +145,7 @@ class AttendBackward(_Masked):
 def _gradients(y: Var, operands: Sequence[Var], attrs: Any, grad_out: Var) -> list[Gradient]:
     """The gradient of each operand of an ``attend`` whose result is ``y``."""
     q, k, v, *mask = operands
-    rows = AttendRowsBackward.of(q, k, v, *mask, scale=attrs["scale"], causal=attrs["causal"])
+    rows = AttendRowsBackward.of(q, k, v, *mask, **{name: attrs[name] for name in AttendRowsBackward.attributes()})
 
     def to(wrt: str) -> Var:
         return AttendGradientBackward.of(q, k, v, grad_out, y, rows, *mask, **attrs, wrt=wrt)
@@ -154,14 +163,16 @@ class AttendRowsBackward(_Masked):
     @classmethod
     def infer(  # type: ignore[override]
         cls, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None, /,
-        *, scale: float, causal: bool,
+        *, scale: float, over: float, causal: bool, hidden: float, added: bool,
     ) -> TensorType:  # fmt: skip
         return TensorType((*q.shape[:3], 2), q.dtype)
 
     @staticmethod
-    def expand(*operands: Var, scale: float, causal: bool) -> Var:  # type: ignore[override]
+    def expand(  # type: ignore[override]
+        *operands: Var, scale: float, over: float, causal: bool, hidden: float, added: bool
+    ) -> Var:
         q, k, _, *mask = operands
-        scores = _scores(q, k, mask, scale, causal)
+        scores = _scores(q, k, mask, scale, over, causal, hidden, added)
         if not scores.size:
             nothing = q.scalar(0).broadcast_to((*q.shape[:3], 1))
             return ConcatBackward.of(nothing - inf, nothing, axis=3)
@@ -185,17 +196,18 @@ class AttendGradientBackward(_Masked):
     @classmethod
     def infer(  # type: ignore[override]
         cls, q: TensorType, k: TensorType, v: TensorType, g: TensorType, y: TensorType, rows: TensorType,
-        mask: TensorType | None = None, /, *, scale: float, causal: bool, blind: float, wrt: str,
+        mask: TensorType | None = None, /,
+        *, scale: float, over: float, causal: bool, hidden: float, added: bool, blind: float, wrt: str,
     ) -> TensorType:  # fmt: skip
         return TensorType((*q.shape[:3], k.shape[2]), q.dtype) if wrt == "scores" else {"q": q, "k": k, "v": v}[wrt]
 
     @staticmethod
     def expand(  # type: ignore[override]
-        *operands: Var, scale: float, causal: bool, blind: float, wrt: str
+        *operands: Var, scale: float, over: float, causal: bool, hidden: float, added: bool, blind: float, wrt: str
     ) -> Var:
         q, k, v, g, _, _, *mask = operands
         # The forward pass's own, where both are written out in one graph.
-        weights = _weights(q, k, mask, scale, causal, blind)
+        weights = _weights(_scores(q, k, mask, scale, over, causal, hidden, added), mask, causal, blind)
         rows = _grouped(g, k)
         if wrt == "v":
             return MatmulBackward.of(_grouped(weights, k).swap_last(), rows)
@@ -204,7 +216,10 @@ class AttendGradientBackward(_Masked):
         moved = MaskedMulBackward.of(along - total, weights)
         if wrt == "scores":
             return moved
-        scaled = _grouped(moved * scale, k)
+        if hidden > -inf and not added:
+            for seen in _seen(q, k, mask, causal):
+                moved = WhereBackward.of(seen, moved, moved.full(0))
+        scaled = _grouped((moved if over == 1 else moved / over) * scale, k)
         if wrt == "q":
             return MatmulBackward.of(scaled, k).reshape(q.shape)
         return MatmulBackward.of(scaled.swap_last(), _grouped(q, k))
@@ -224,28 +239,37 @@ def _grouped(v: Var, k: Var) -> Var:
     return v.reshape((batch, k.shape[1], share * queries, n))
 
 
-def _scores(q: Var, k: Var, mask: Sequence[Var], scale: float, causal: bool) -> Var:
-    """Of every query and key, -∞ where it may not be seen: (batch, heads, queries, keys)."""
+def _seen(q: Var, k: Var, mask: Sequence[Var], causal: bool) -> list[Var]:
+    """What a mask that is a choice, and the causal order, let be seen: (batch, heads, queries, keys) each."""
+    shape: Shape = (*q.shape[:3], k.shape[2])
+    found = [m.broadcast_to(shape) for m in mask if m.dtype.is_bool]
+    if causal:
+        queries, keys = shape[2:]
+        last = counted(q, queries).reshape((queries, 1)) + (keys - queries)
+        found.append(counted(q, keys).binary("less_equal", last).broadcast_to(shape))
+    return found
+
+
+def _scores(
+    q: Var, k: Var, mask: Sequence[Var], scale: float, over: float, causal: bool, hidden: float, added: bool
+) -> Var:
+    """Of every query and key: (batch, heads, queries, keys)."""
     shape: Shape = (*q.shape[:3], k.shape[2])
     scores = MatmulBackward.of(_grouped(q, k), k.swap_last()).reshape(shape) * scale
     if not scores.size:
         return scores
+    if over != 1:
+        scores = scores / over
     for m in mask:
-        if m.dtype.is_bool:
-            scores = WhereBackward.of(m.broadcast_to(shape), scores, scores.full(-inf))
-        else:
+        if not m.dtype.is_bool:
             scores = scores + m
-    if causal:
-        queries, keys = shape[2:]
-        last = counted(q, queries).reshape((queries, 1)) + (keys - queries)
-        seen = counted(q, keys).binary("less_equal", last)
-        scores = WhereBackward.of(seen.broadcast_to(shape), scores, scores.full(-inf))
+    for seen in _seen(q, k, mask, causal):
+        scores = WhereBackward.of(seen, scores, scores + hidden if added else scores.full(hidden))
     return scores
 
 
-def _weights(q: Var, k: Var, mask: Sequence[Var], scale: float, causal: bool, blind: float) -> Var:
-    """The softmax over the keys that may be seen: (batch, heads, queries, keys)."""
-    scores = _scores(q, k, mask, scale, causal)
+def _weights(scores: Var, mask: Sequence[Var], causal: bool, blind: float) -> Var:
+    """The softmax over the keys: (batch, heads, queries, keys)."""
     if not scores.size:
         return scores
     weights = SoftmaxBackward.of(scores, axis=3)

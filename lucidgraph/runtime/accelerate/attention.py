@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas
-from .flash import BACKWARD, FORWARD, Backward, Forward
+from .flash import BACKWARD, FORWARD, Backward, Form, Forward
 from .plan import Planner, Rule
 from .views import View
 
@@ -39,10 +39,10 @@ class _Call:
             # Whole lines of the cache.
             span = max(span // 16 * 16, 16)
         self.blocks = -(-queries // rows)
-        scale = int(np.float64(node.attrs["scale"]).view(np.int64))
+        scale, over, hidden = (int(np.float64(node.attrs[k]).view(np.int64)) for k in ("scale", "over", "hidden"))
         self.values = {
             "heads": heads, "share": share, "queries": queries, "keys": keys, "features": n, "width": width,
-            "rows": rows, "span": span, "blocks": self.blocks, "scale": scale,
+            "rows": rows, "span": span, "blocks": self.blocks, "scale": scale, "over": over, "hidden": hidden,
             "scratch_stride": -(-(tiles * rows * span + rows) * self.dtype.itemsize // 64) * 64,
         }  # fmt: skip
         self.pointers: list[tuple[int, View]] = []
@@ -86,17 +86,17 @@ class _Call:
         self.values.update(dict(zip(names, view.strides, strict=True)))
         self.point("mask", view)
 
-    def run(self, made: type[Forward] | type[Backward], facts: tuple[object, ...], items: int, work: int,
-            outputs: dict[str, View]) -> None:  # fmt: skip
-        planner, causal = self.planner, bool(self.node.attrs["causal"])
+    def run(self, made: type[Forward] | type[Backward], facts: tuple[frozenset[str], ...], blind: float, items: int,
+            work: int, outputs: dict[str, View]) -> None:  # fmt: skip
+        planner, attrs = self.planner, self.node.attrs
         for name, view in outputs.items():
             self.point(name, view)
+        hiding = "added" if attrs["added"] else "gone" if attrs["hidden"] == -inf else "replaced"
+        form = Form(self.dtype, self.mask, attrs["causal"], attrs["over"] != 1, hiding, blind)
         library = planner.system.blas()
-        key = f"{made.__name__} {facts} {self.dtype.name} {self.mask} {causal} {library.name}"
-        code = planner.code(
-            key, lambda: made(*facts, self.dtype, self.mask, causal, library, planner.machine).emit()
-        )
-        cost = sum(view.nbytes for _, view in self.pointers) + work // (2 if causal else 1)
+        key = f"{made.__name__} {[sorted(f) for f in facts]} {form} {library.name}"
+        code = planner.code(key, lambda: made(*facts, form, library, planner.machine).emit())
+        cost = sum(view.nbytes for _, view in self.pointers) + work // (2 if form.causal else 1)
         command = planner.command(
             self.node.name, code, [self.values.get(name, 0) for name in self.names], self.pointers, items, cost,
             len(outputs), node=self.node,
@@ -133,7 +133,7 @@ def attend(planner: Planner, node: Node) -> View:
             made.matrix(name, planner.view(operand))
         made.add_mask(node.operands[3:])
         work = prod(q.shape) * made.values["keys"] // 2 + y.size * made.values["keys"] // 2
-        made.run(Forward, (blind,), prod(q.shape[:2]) * made.blocks, work, {"y": y, "totals": totals})
+        made.run(Forward, (), blind, prod(q.shape[:2]) * made.blocks, work, {"y": y, "totals": totals})
     return planner.view(node)
 
 
@@ -170,7 +170,7 @@ def attend_gradient(planner: Planner, node: Node) -> View:
             outputs[f"to_{name}"] = planner.temporary((chunks, *made[name].shape), q.dtype)
     products = {"q": q.type.size, "k": q.type.size, "v": y.type.size, "scores": 0}
     work = (q.type.size + y.type.size + sum(products[name] for name in made)) * k.shape[2] // 2
-    call.run(Backward, (frozenset(made), node.attrs["blind"]), pairs * chunks, work, outputs)
+    call.run(Backward, (frozenset(made),), node.attrs["blind"], pairs * chunks, work, outputs)
     for name in ("k", "v"):
         if name in made and chunks > 1:
             _added(planner, outputs[f"to_{name}"], made[name])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import isnan
 from typing import Any, Final
 
@@ -29,8 +30,8 @@ from .writing import KernelWriter
 _ROW_MAJOR: Final = 101
 
 _SIZES: Final = (
-    "heads", "share", "queries", "keys", "features", "width", "rows", "span", "blocks", "scale", "scratch",
-    "scratch_stride",
+    "heads", "share", "queries", "keys", "features", "width", "rows", "span", "blocks", "scale", "over",
+    "hidden", "scratch", "scratch_stride",
 )  # fmt: skip
 _MATRIX: Final = ("", "_batch", "_head", "_move", "_pitch", "_turn")
 _MASK: Final = ("mask", "mask_batch", "mask_head", "mask_row", "mask_column")
@@ -43,26 +44,36 @@ BACKWARD: Final = (
 )  # fmt: skip
 
 
-class _Tiles(KernelWriter):
-    """Base of both kernels. ``mask`` is the dtype of the mask and how it lies along the keys: adjacent, the same for
-    all, or strided; None where there is none."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a kernel's code depends on. ``mask`` is the dtype of the mask and how it lies along the keys: adjacent, the
+    same for all, or strided; None where there is none. ``hiding``: hidden scores are ``"gone"`` (-∞), ``"replaced"`` by
+    a number, or one is ``"added"``."""
 
-    def __init__(
-        self, words: tuple[str, ...], blind: float, dtype: DType, mask: tuple[DType, str] | None, causal: bool,
-        library: Cblas, machine: Machine,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            ir.Module(name="attention"), machine, machine.lanes * 2 // (dtype.itemsize // 4)
-        )
-        self.dtype, self.mask_type, self.causal, self.library = dtype, mask, causal, library
+    dtype: DType
+    mask: tuple[DType, str] | None
+    causal: bool
+    divided: bool
+    hiding: str
+    blind: float
+
+
+class _Tiles(KernelWriter):
+    """Base of both kernels."""
+
+    def __init__(self, words: tuple[str, ...], form: Form, library: Cblas, machine: Machine) -> None:
+        dtype = form.dtype
+        super().__init__(ir.Module(name="attention"), machine, machine.lanes * 8 // dtype.itemsize)
+        self.form, self.dtype, self.mask_type, self.causal = form, dtype, form.mask, form.causal
+        self.library = library
         self.real = F32 if dtype is dtypes.float32 else F64
         self.size = I64(dtype.itemsize)
-        self.blind = self.real(blind)
+        self.blind = self.real(form.blind)
         self.zero, self.one, self.lowest = self.real(0.0), self.real(1.0), self.real(float("-inf"))
-        self.finite_fn = self._finite()
+        self.finite_fn = self._over_matrix("finite", self._times_zero, "fadd")
+        self.peak_fn = self._over_matrix("peak", self._size, "max") if form.hiding == "added" else None
         self.w = {name: self.argument(k) for k, name in enumerate(words)}
-        wide = self.b.bitcast(self.w["scale"], F64)
-        self.scale = self.b.fptrunc(wide, F32) if self.real == F32 else wide
+        self.scale, self.over, self.hidden = (self.number(self.w[name]) for name in ("scale", "over", "hidden"))
         self.shift = self.b.sub(self.w["keys"], self.w["queries"])
         self.pitch = self.b.mul(self.w["span"], self.size)
         self.scratch = self.place(self.w["scratch"], self.b.mul(self.fn.args[3], self.w["scratch_stride"]))
@@ -104,14 +115,20 @@ class _Tiles(KernelWriter):
         return self.lanes.offset(base, self.b.mul(k, pitch))
 
     @contextmanager
-    def spans(self, limit: ir.Value) -> Iterator[ir.Value]:
-        """The starts of the spans of so many keys."""
+    def spans(self, start: ir.Value, stop: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """The spans of keys from ``start`` to ``stop``: where each starts, and how many keys it has."""
         b, span = self.b, self.w["span"]
-        count = b.sdiv(b.add(limit, b.sub(span, I64(1))), span)
+        count = b.sdiv(b.add(b.sub(stop, start), b.sub(span, I64(1))), span)
         with self.loop(I64(0), count) as k:
-            yield b.mul(k, span)
+            at = b.add(start, b.mul(k, span))
+            yield at, self.smaller(span, b.sub(stop, at))
 
     # -- numbers
+
+    def number(self, bits: ir.Value) -> ir.Value:
+        """An argument that holds the bits of a double."""
+        wide = self.b.bitcast(bits, F64)
+        return self.b.fptrunc(wide, F32) if self.real == F32 else wide
 
     def larger(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.select(self.b.icmp_signed(">", x, y), x, y)
@@ -202,14 +219,20 @@ class _Tiles(KernelWriter):
     def turned(self, flag: ir.Value) -> ir.Value:
         return self.b.sub(I64(PLAIN + TURNED), flag)
 
-    def _finite(self) -> ir.Function:
-        """``i1 finite(matrix, outer, inner, pitch)``: whether all elements are."""
-        typ = ir.FunctionType(ir.IntType(1), [PTR, I64, I64, I64])
-        fn = ir.Function(self.fn.module, typ, "finite")
+    def _times_zero(self, lanes: Lanes, x: ir.Value) -> ir.Value:
+        return lanes.b.fmul(x, ir.Constant(x.type, [self.zero] * lanes.count))
+
+    def _size(self, lanes: Lanes, x: ir.Value) -> ir.Value:
+        return lanes.intrinsic("fabs", x.type, [x])
+
+    def _over_matrix(self, name: str, of: Callable[[Lanes, ir.Value], ir.Value], joined: str) -> ir.Function:
+        """``real name(matrix, outer, inner, pitch)``: what is made of all elements."""
+        fn = ir.Function(self.fn.module, ir.FunctionType(self.real, [PTR, I64, I64, I64]), name)
         fn.linkage = "internal"
         saved = self.fn, self.b, self.lanes
         self.fn, self.b = fn, ir.IRBuilder(fn.append_basic_block("entry"))
         self.lanes = Lanes(self.b, saved[2].count, self.machine)
+        join = self.b.fadd if joined == "fadd" else self.greater
         base, outer, inner, pitch = fn.args
         nothing = self.lanes.splat(self.zero)
         total = self.variable(nothing.type)
@@ -218,21 +241,64 @@ class _Tiles(KernelWriter):
             row = self.row(base, k, pitch)
 
             def step(at: ir.Value, mask: ir.Value | None) -> None:
-                none = self.b.fmul(self.load(row, at, mask), nothing)
-                self.b.store(self.b.fadd(self.b.load(total, typ=nothing.type), none), total)
+                value = of(self.lanes, self.load(row, at, mask))
+                if mask is not None:
+                    value = self.b.select(mask, value, nothing)
+                self.b.store(join(self.b.load(total, typ=nothing.type), value), total)
 
             self.span(I64(0), inner, step, once=True)
-        found = self.across(self.b.load(total, typ=nothing.type), self.b.fadd)
-        self.b.ret(self.b.fcmp_ordered("==", found, self.zero))
+        self.b.ret(self.across(self.b.load(total, typ=nothing.type), join))
         self.fn, self.b, self.lanes = saved
         return fn
 
-    def finite(self, name: str, place: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
-        """Whether so many rows of an operand, from a place on, are finite."""
+    def overall(
+        self, fn: ir.Function, name: str, place: ir.Value, rows: ir.Value, columns: ir.Value
+    ) -> ir.Value:
+        """What ``fn`` makes of so many rows of an operand, from a place on."""
         b, w = self.b, self.w
         plain = b.icmp_signed("==", w[f"{name}_turn"], I64(PLAIN))
         outer, inner = b.select(plain, rows, columns), b.select(plain, columns, rows)
-        return b.call(self.finite_fn, [place, outer, inner, b.mul(w[f"{name}_pitch"], self.size)])
+        return b.call(fn, [place, outer, inner, b.mul(w[f"{name}_pitch"], self.size)])
+
+    def finite(self, name: str, place: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
+        """Whether so many rows of an operand, from a place on, are finite."""
+        found = self.overall(self.finite_fn, name, place, rows, columns)
+        return self.b.fcmp_ordered("==", found, self.zero)
+
+    def vanishing(
+        self, q: ir.Value, count: ir.Value, batch: ir.Value, shared: ir.Value, near: ir.Value, totals: ir.Value
+    ) -> ir.Value:
+        """Whether the weights of all keys from ``near`` on are 0 for these queries, given the tops of their rows, and
+        change nothing."""
+        b, w = self.b, self.w
+        far = b.sub(w["keys"], near)
+        found = self.finite("v", self.matrix("v", batch, shared, near), far, w["width"])
+        if self.form.hiding == "gone":
+            return found
+        most = self.hidden
+        if self.peak_fn is not None:
+            k = self.matrix("k", batch, shared, near)
+            for name, place, rows in (("k", k, far), ("q", q, count)):
+                found = b.and_(found, self.finite(name, place, rows, w["features"]))
+            sizes = [
+                self.overall(self.peak_fn, name, place, rows, w["features"])
+                for name, place, rows in (("k", k, far), ("q", q, count))
+            ]
+            # No score is greater: Hölder's inequality, and some room for rounding.
+            bound = b.fmul(b.fmul(*sizes), b.sitofp(b.add(w["features"], I64(2)), self.real))
+            bound = b.fmul(bound, b.fdiv(self.magnitude(self.scale), self.magnitude(self.over)))
+            most = b.fadd(most, bound)
+        place = self.variable(ir.IntType(1))
+        b.store(found, place)
+        bottom = self.real(-105.0 if self.real == F32 else -747.0)
+        with self.loop(I64(0), count) as k:
+            top = self.read(self.row(totals, k, b.mul(self.size, I64(2))))
+            low = b.fcmp_ordered("<", b.fsub(most, top), bottom)
+            b.store(b.and_(b.load(place, typ=ir.IntType(1)), low), place)
+        return b.load(place, typ=ir.IntType(1))
+
+    def magnitude(self, x: ir.Value) -> ir.Value:
+        return self.lanes.intrinsic("fabs", x.type, [x])
 
     # -- scores
 
@@ -252,20 +318,30 @@ class _Tiles(KernelWriter):
         parts = zip((batch, head, row, start), ("batch", "head", "row", "column"), strict=True)
         return self.place(w["mask"], *(b.mul(k, w[f"mask_{name}"]) for k, name in parts))
 
-    def masked(self, scores: ir.Value, row: ir.Value | None, at: ir.Value, lanes_mask: ir.Value | None) -> ir.Value:
-        """A vector of scores with what the mask does to it."""
-        if self.mask_type is None or row is None:
-            return scores
+    def scored(
+        self, scores: ir.Value, row: ir.Value | None, at: ir.Value, lanes_mask: ir.Value | None
+    ) -> tuple[ir.Value, ir.Value | None]:
+        """A vector of products as scores, and what the mask lets be seen, if it is a choice."""
+        b, lanes = self.b, self.lanes
+        if self.form.divided:
+            scores = b.fdiv(scores, lanes.splat(self.over))
+        if row is None or self.mask_type is None:
+            return scores, None
         dtype, access = self.mask_type
         step = self.w["mask_column"]
         if access == "same":
-            value = self.lanes.load_same(dtype, row)
+            value = lanes.load_same(dtype, row)
         else:
             place = self.row(row, at, step)
-            value = self.lanes.load(dtype, place, None if access == "adjacent" else step, lanes_mask)
-        if dtype.is_bool:
-            return self.b.select(value, scores, self.lanes.splat(self.lowest))
-        return self.b.fadd(scores, value)
+            value = lanes.load(dtype, place, None if access == "adjacent" else step, lanes_mask)
+        if not dtype.is_bool:
+            return b.fadd(scores, value), None
+        return b.select(value, scores, self.hide(scores)), value
+
+    def hide(self, scores: ir.Value) -> ir.Value:
+        """Scores that are hidden."""
+        hidden = self.lanes.splat(self.hidden)
+        return self.b.fadd(scores, hidden) if self.form.hiding == "added" else hidden
 
 
 class Forward(_Tiles):
@@ -290,14 +366,35 @@ class Forward(_Tiles):
             self.write(self.lowest, pair)
             self.write(self.zero, pair, 1)
             self.fill(self.row(y, k, wide), I64(0), w["width"], self.zero)
-        limit = w["keys"]
-        if self.causal:
-            near = self.reach(b.sub(b.add(first, count), I64(1)))
-            rest = self.finite("v", self.matrix("v", batch, shared, near), b.sub(w["keys"], near), w["width"])
-            limit = b.select(rest, near, limit)
         q = self.matrix("q", batch, head, first)
-        with self.spans(limit) as start:
-            n = self.smaller(w["span"], b.sub(limit, start))
+        if not self.causal:
+            self.attend(batch, head, first, count, q, totals, y, I64(0), w["keys"])
+        else:
+            # The keys that the last query sees, then the others, if they matter.
+            near = self.reach(b.sub(b.add(first, count), I64(1)))
+            stop = self.variable(I64)
+            with self.loop(I64(0), I64(2)) as turn:
+                b.store(near, stop)
+                start = b.select(b.icmp_signed("==", turn, I64(0)), I64(0), near)
+                with b.if_then(b.icmp_signed("==", turn, I64(1))):
+                    vain = self.vanishing(q, count, batch, shared, near, totals)
+                    b.store(b.select(vain, near, w["keys"]), stop)
+                self.attend(batch, head, first, count, q, totals, y, start, b.load(stop, typ=I64))
+        if isnan(self.blind.constant):
+            with self.loop(I64(0), count) as k:
+                total = self.read(self.row(totals, k, b.mul(self.size, I64(2))), 1)
+                with b.if_then(b.fcmp_ordered("==", total, self.zero)):
+                    self.fill(self.row(y, k, wide), I64(0), w["width"], self.blind)
+
+    def attend(
+        self, batch: ir.Value, head: ir.Value, first: ir.Value, count: ir.Value, q: ir.Value, totals: ir.Value,
+        y: ir.Value, begin: ir.Value, end: ir.Value,
+    ) -> None:  # fmt: skip
+        """What the keys from ``begin`` to ``end`` add to the results of some queries."""
+        b, w = self.b, self.w
+        shared = b.sdiv(head, w["share"])
+        wide = b.mul(w["width"], self.size)
+        with self.spans(begin, end) as (start, n):
             self.product(
                 (count, n, w["features"]), (q, w["q_pitch"], w["q_turn"]),
                 (self.matrix("k", batch, shared, start), w["k_pitch"], self.turned(w["k_turn"])),
@@ -312,11 +409,6 @@ class Forward(_Tiles):
                 (self.matrix("v", batch, shared, start), w["v_pitch"], w["v_turn"]), (y, w["width"]), self.one,
                 b.select(again, self.one, self.zero),
             )  # fmt: skip
-        if isnan(self.blind.constant):
-            with self.loop(I64(0), count) as k:
-                total = self.read(self.row(totals, k, b.mul(self.size, I64(2))), 1)
-                with b.if_then(b.fcmp_ordered("==", total, self.zero)):
-                    self.fill(self.row(y, k, wide), I64(0), w["width"], self.blind)
 
     def weights(
         self, batch: ir.Value, head: ir.Value, row: ir.Value, start: ir.Value, n: ir.Value, scores: ir.Value,
@@ -329,13 +421,21 @@ class Forward(_Tiles):
 
         def score(at: ir.Value, mask: ir.Value | None) -> ir.Value:
             value = self.load(scores, at, mask)
-            if mask_row is not None:
-                value = self.masked(value, mask_row, at, mask)
+            if mask_row is not None or self.form.divided:
+                value, _ = self.scored(value, mask_row, at, mask)
                 self.store(value, scores, at, mask)
+            return value
+
+        def unseen(at: ir.Value, mask: ir.Value | None) -> ir.Value:
+            value = self.hide(self.scored(self.load(scores, at, mask), mask_row, at, mask)[0])
+            self.store(value, scores, at, mask)
             return value
 
         old = self.read(totals)
         top = self.greater(old, self.folded(I64(0), seen, self.lowest, score, self.greater))
+        if self.causal and self.form.hiding != "gone":
+            top = self.greater(top, self.folded(seen, n, self.lowest, unseen, self.greater))
+            seen = n
         less = self.from_top(top)
         spread = lanes.splat(less)
 
@@ -356,7 +456,8 @@ class Forward(_Tiles):
         self.span(
             I64(0), seen, lambda at, mask: self.store(b.fmul(self.load(scores, at, mask), factor), scores, at, mask)
         )
-        self.fill(scores, seen, n, b.fmul(by, self.zero))
+        if self.causal and self.form.hiding == "gone":
+            self.fill(scores, seen, n, b.fmul(by, self.zero))
         self.write(top, totals)
         self.write(total, totals, 1)
         with b.if_then(again):
@@ -429,22 +530,17 @@ class Backward(_Tiles):
         if self.causal:
             near = self.reach(b.sub(b.add(first, count), I64(1)))
             far = b.sub(w["keys"], near)
-            checks = [
-                self.finite("g", g, count, w["width"]), self.finite("q", q, count, w["features"]),
-                self.finite("k", self.matrix("k", batch, shared, near), far, w["features"]),
-                self.finite("v", self.matrix("v", batch, shared, near), far, w["width"]),
-            ]  # fmt: skip
-            rest = b.load(sound, typ=ir.IntType(1))
-            for check in checks:
-                rest = b.and_(rest, check)
-            limit = b.select(rest, near, limit)
+            vain = b.and_(b.load(sound, typ=ir.IntType(1)), self.finite("g", g, count, w["width"]))
+            vain = b.and_(vain, self.finite("q", q, count, w["features"]))
+            vain = b.and_(vain, self.finite("k", self.matrix("k", batch, shared, near), far, w["features"]))
+            vain = b.and_(vain, self.vanishing(q, count, batch, shared, near, totals))
+            limit = b.select(vain, near, limit)
         to_q = None
         if "q" in self.wants:
             to_q = self.place(w["to_q"], b.mul(before, narrow))
             with b.if_then(b.icmp_signed("==", limit, I64(0))):
                 self.fill(to_q, I64(0), b.mul(count, w["features"]), self.zero)
-        with self.spans(limit) as start:
-            n = self.smaller(w["span"], b.sub(limit, start))
+        with self.spans(I64(0), limit) as (start, n):
             k_there, v_there = self.matrix("k", batch, shared, start), self.matrix("v", batch, shared, start)
             self.product(
                 (count, n, w["features"]), (q, w["q_pitch"], w["q_turn"]),
@@ -503,21 +599,31 @@ class Backward(_Tiles):
         by = self.inverse(self.read(totals, 1), self.blind)
         factor, zero = lanes.splat(by), lanes.splat(self.zero)
 
-        def step(at: ir.Value, mask: ir.Value | None, weight: ir.Value) -> None:
+        def step(at: ir.Value, mask: ir.Value | None, weight: ir.Value, choice: ir.Value | None = None) -> None:
             self.store(weight, scores, at, mask)
             if self.wants != {"v"}:
                 rest = b.fsub(self.load(arriving, at, mask), taken)
                 rest = b.select(b.fcmp_ordered("==", rest, zero), rest, b.fmul(rest, weight))
-                self.store(rest, arriving, at, mask)
+                self.store(rest if choice is None else b.select(choice, rest, zero), arriving, at, mask)
+
+        def weight(value: ir.Value) -> ir.Value:
+            return b.fmul(self.exp(b.fsub(value, less)), factor)
 
         def visible(at: ir.Value, mask: ir.Value | None) -> None:
-            value = self.masked(self.load(scores, at, mask), mask_row, at, mask)
-            step(at, mask, b.fmul(self.exp(b.fsub(value, less)), factor))
+            value, choice = self.scored(self.load(scores, at, mask), mask_row, at, mask)
+            step(at, mask, weight(value), choice if self.form.hiding == "replaced" else None)
+
+        def unseen(at: ir.Value, mask: ir.Value | None) -> None:
+            value, choice = self.scored(self.load(scores, at, mask), mask_row, at, mask)
+            none = ir.Constant(ir.VectorType(ir.IntType(1), lanes.count), None)
+            step(at, mask, weight(self.hide(value)), none if self.form.hiding == "replaced" else choice)
 
         self.span(I64(0), seen, visible)
-        if self.causal:
-            hidden = lanes.splat(b.fmul(by, self.zero))
-            self.span(seen, n, lambda at, mask: step(at, mask, hidden), once=True)
+        if self.causal and self.form.hiding == "gone":
+            nothing = lanes.splat(b.fmul(by, self.zero))
+            self.span(seen, n, lambda at, mask: step(at, mask, nothing), once=True)
+        elif self.causal:
+            self.span(seen, n, unseen, once=True)
 
 
 def _folded_order(b: ir.IRBuilder, turn: ir.Value, count: ir.Value) -> ir.Value:
@@ -527,4 +633,4 @@ def _folded_order(b: ir.IRBuilder, turn: ir.Value, count: ir.Value) -> ir.Value:
     return b.select(odd, b.sub(b.sub(count, I64(1)), half), half)
 
 
-__all__ = ["BACKWARD", "FORWARD", "Backward", "Forward"]
+__all__ = ["BACKWARD", "FORWARD", "Backward", "Form", "Forward"]
