@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isnan, prod
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ...dtypes import DType, float32
 from ...errors import DTypeError, ShapeError
 from ..builder import Var
+from ..graph import Node
 from ..op import ZERO, Composite, Gradient, Types, broadcast_shapes, register
 from ..schema import AmpPolicy, OpSchema
 from ..types import Shape, TensorType
@@ -101,11 +102,23 @@ class AttentionBackward(_Masked):
         return [g.astype(t.dtype) if isinstance(g, Var) else g for g, t in pairs]
 
 
+class Attention(_Masked):
+    """Base of the ops that are attention, or a part of its gradient, in one dtype: their attributes are those of
+    ``attend``."""
+
+    unmasked: ClassVar[int] = 3
+    """How many operands come before the mask."""
+
+    @classmethod
+    def mask_of(cls, operands: Sequence[Node]) -> Node | None:
+        return operands[cls.unmasked] if len(operands) > cls.unmasked else None
+
+
 _PLAIN: Final[dict[str, Any]] = {"over": 1.0, "hidden": -inf, "added": False, "blind": 0.0}
 
 
 @register
-class AttendBackward(_Masked):
+class AttendBackward(Attention):
     """y = P v with P = softmax(s), s = scale q kᵀ / over, in float32 or float64 alone
 
     What the mask and the causal order hide has the score ``hidden``, or has that ``added`` to its score. A query whose
@@ -154,7 +167,7 @@ def _gradients(y: Var, operands: Sequence[Var], attrs: Any, grad_out: Var) -> li
 
 
 @register
-class AttendRowsBackward(_Masked):
+class AttendRowsBackward(Attention):
     """Of each row of scores of ``attend``'s operands its greatest one, m, and Σ exp(score - m): (batch, heads,
     queries, 2). From these the gradient of ``attend`` computes the weights again, instead of keeping them."""
 
@@ -187,11 +200,12 @@ class AttendRowsBackward(_Masked):
 
 
 @register
-class AttendGradientBackward(_Masked):
+class AttendGradientBackward(Attention):
     """The gradient of ``attend``, of result ``y``, with respect to q, k, v or the scores, as ``wrt`` says; g is that
     of y, and ``rows`` what ``attend_rows`` gives. Written out, it needs neither y nor rows."""
 
     schema_v1 = OpSchema("attend_gradient", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
+    unmasked = 6
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -280,4 +294,4 @@ def _weights(scores: Var, mask: Sequence[Var], causal: bool, blind: float) -> Va
     return weights
 
 
-__all__ = ["AttendBackward", "AttendGradientBackward", "AttendRowsBackward", "AttentionBackward"]
+__all__ = ["AttendBackward", "AttendGradientBackward", "AttendRowsBackward", "Attention", "AttentionBackward"]
