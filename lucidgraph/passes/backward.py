@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ..dtypes import float32
 from ..errors import AxisError, NotDifferentiableError
 from ..ir import ZERO, Builder, Composite, Graph, Node, Origin, TensorType, Var
+from .attention import attention
 from .expand import expand_where
 
 
@@ -37,7 +38,7 @@ def backward(graph: Graph, wrt: Sequence[int] | None = None) -> Graph:
                 "complex inputs have one",
                 hint="cast the input to a floating dtype, or leave it out",
             )
-    graph = _with_rules(graph, places)
+    graph = attention(_with_rules(graph, places))
     active = _active(graph, places)
 
     builder = Builder()

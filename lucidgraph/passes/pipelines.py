@@ -8,6 +8,8 @@ from typing import Final
 from ..config import config
 from ..errors import LucidGraphError, PassError
 from ..ir import Graph
+from ..ir.ops.attention import AttendBackward
+from .attention import attention, causal
 from .broadcast import broadcast
 from .cleanup import cse, dce
 from .expand import expand
@@ -40,6 +42,7 @@ def pipeline(takes: Container[str] = (), fuses: bool = False) -> tuple[tuple[str
         *TIDY,
         ("expand", lambda graph: expand(graph, takes)),
         *TIDY,
+        *((("attention", attention), ("causal", causal)) if AttendBackward.schema_v1.name in takes else ()),
         *((("fuse", fuse),) if fuses else ()),
     )
 

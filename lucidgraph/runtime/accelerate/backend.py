@@ -16,6 +16,7 @@ from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
 from ..backend import Executable, IBackend, Strides, host_array
 from ..cache import Cache
+from . import attention
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
 from .layouts import data_address
@@ -253,6 +254,7 @@ class AccelerateBackend(IBackend):
     name = "accelerate"
     dtypes = frozenset(ALL)
     fuses = True
+    takes = frozenset(attention.OPS)
 
     def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
         self._executor = executor

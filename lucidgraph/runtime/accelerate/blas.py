@@ -16,8 +16,8 @@ from ...dtypes import DType
 from .values import F32, F64, I8, I32, I64, PTR, Routine
 
 _ROW_MAJOR: Final = 101
-_PLAIN: Final = 111
-_TURNED: Final = 112
+PLAIN: Final = 111
+TURNED: Final = 112
 _SINGLE: Final = 1
 _NAMES: Final = {
     dtypes.float32: "sgemm",
@@ -122,9 +122,9 @@ def leading(strides: tuple[int, int], shape: tuple[int, int], itemsize: int) -> 
     if (by_column == itemsize or columns == 1) and (
         rows == 1 or (by_row >= columns * itemsize and by_row % itemsize == 0)
     ):
-        return _PLAIN, max(columns, by_row // itemsize if rows > 1 else columns, 1)
+        return PLAIN, max(columns, by_row // itemsize if rows > 1 else columns, 1)
     if (by_row == itemsize or rows == 1) and (
         columns == 1 or (by_column >= rows * itemsize and by_column % itemsize == 0)
     ):
-        return _TURNED, max(rows, by_column // itemsize if columns > 1 else rows, 1)
+        return TURNED, max(rows, by_column // itemsize if columns > 1 else rows, 1)
     return None

@@ -122,6 +122,11 @@ class Planner:
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
         self.replaced: set[int] = set()
+        self.alike: dict[tuple[Node, ...], list[Node]] = {}
+        """The nodes of several operands, by these: some are made together."""
+        for node in graph.nodes:
+            if len(node.operands) > 2:
+                self.alike.setdefault(node.operands, []).append(node)
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import host, index, linalg, scan, window
+from . import attention, host, index, linalg, scan, window
 from .plan import Rule
 
-TABLE: Final[dict[str, Rule]] = {**host.OPS, **index.OPS, **linalg.OPS, **scan.OPS, **window.OPS}
+TABLE: Final[dict[str, Rule]] = {**attention.OPS, **host.OPS, **index.OPS, **linalg.OPS, **scan.OPS, **window.OPS}
