@@ -155,7 +155,19 @@ class Planner:
         return View.whole(self.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
 
     def view(self, node: Node) -> View:
-        return self.views[node][0]
+        """Where a value lies. A view that strides cannot say is copied when it is first asked for."""
+        found = self.views.get(node)
+        if found is None:
+            seen = viewed(node, self.contiguous(self.view(node.operands[0])))
+            assert seen is not None
+            found = self.views[node] = (seen,)
+        return found[0]
+
+    def seen_as(self, node: Node, shape: Shape) -> View | None:
+        """A value in another shape, without a copy where there need not be one; None where there must."""
+        if node not in self.views and node.name == "reshape":
+            return self.view(node.operands[0]).reshaped(shape)
+        return self.view(node).reshaped(shape)
 
     # -- nodes
 
@@ -169,12 +181,9 @@ class Planner:
         elif node.op is Captured:
             self.views[node] = (self.constant(np.asarray(Captured.array(node.attrs["value"])), node.dtype),)
         elif node.op.view:
-            x = self.view(node.operands[0])
-            seen = viewed(node, x)
-            if seen is None:
-                seen = viewed(node, self.contiguous(x))
-                assert seen is not None
-            self.views[node] = (seen,)
+            seen = viewed(node, self.view(node.operands[0]))
+            if seen is not None:
+                self.views[node] = (seen,)
         else:
             rule = self.table.get(node.name)
             if rule is None:

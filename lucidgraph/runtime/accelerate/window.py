@@ -1,15 +1,17 @@
-"""Chapter window: convolution as matrix products over windows, and windows added up where they came from.
+"""Chapter window: convolution as contractions over windows, and windows added up where they came from.
 
-Windows are strided views; a product needs them copied into a matrix, some images at a time so that it stays in cache.
-Where the operand is spread by zeros (the gradient of a strided convolution, a transposed one) the product comes first,
-and its results are added up in place: no multiplication by those zeros. Half precision is computed in float32.
+Windows are strided views, which :mod:`tiles` reads as they lie. Where the operand is spread by zeros (the gradient of a
+strided convolution, a transposed one) there is one contraction for each way in which the kernel meets its elements, or
+the product comes first and its results are added up in place: no multiplication by those zeros. Half precision is
+computed in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import prod
+from dataclasses import dataclass, replace
+from itertools import product as combinations
+from math import gcd, prod
 from typing import Final
 
 import numpy as np
@@ -22,11 +24,11 @@ from ...ir.ops.window import kept_places, spread_sizes, targets
 from ...ir.types import Shape
 from .linalg import product
 from .plan import Planner, Rule
+from .tiles import Moves, contract, lanes_of, tile_sizes
 from .views import View
 
-_BLOCK_BYTES: Final = 1 << 21
-_FEW: Final = 4
-_PIECES: Final = 8
+_PHASES: Final = 16
+"""The most convolutions that one over an operand spread by zeros becomes."""
 
 Sizes = tuple[int, ...]
 
@@ -88,32 +90,91 @@ def _zero(planner: Planner, out: View) -> None:
 
 def conv(planner: Planner, node: Node) -> View:
     dtype = dtypes.float32 if node.dtype.is_half else node.dtype
-    x, w = (planner.cast(planner.view(o), dtype) for o in node.operands)
     attrs = node.attrs
+    x = planner.cast(_grouped(planner, node.operands[0], attrs["groups"]), dtype)
+    w = planner.cast(planner.view(node.operands[1]), dtype)
     rank = len(attrs["stride"])
     if attrs["flip"]:
         w = _part(w, 1, tuple(slice(n - 1, -1, -1) for n in w.shape[1:-1]))
+    out = planner.temporary(node.shape, dtype)
     if not (node.type.size and x.size and w.size):
-        out = planner.temporary(node.shape, dtype)
         if out.size:
             _zero(planner, out)
-    elif attrs["stride"] == (1,) * rank != attrs["input_dilation"]:
-        out = _transposed(planner, node, x, w)
-    else:
+    elif attrs["stride"] != (1,) * rank or prod(attrs["input_dilation"]) == 1:
         spread = _spread(planner, x, attrs["pad_lo"], attrs["pad_hi"], attrs["input_dilation"])
-        windows = spread.windowed(1, w.shape[1:-1], attrs["stride"], attrs["kernel_dilation"])
-        out = _contracted(planner, node, windows, w, attrs["groups"])
+        _contracted(planner, node, spread, w, out, attrs["stride"], attrs["kernel_dilation"])
+    elif prod(attrs["input_dilation"]) <= _PHASES:
+        _by_phases(planner, node, x, w, out)
+    else:
+        out = _transposed(planner, node, x, w)
     return planner.cast(out, node.dtype)
+
+
+def _grouped(planner: Planner, node: Node, groups: int) -> View:
+    """An operand (batch, *spatial, groups · c) as (batch, *spatial, groups, c)."""
+    shape = (*node.shape[:-1], groups, node.shape[-1] // groups)
+    return planner.seen_as(node, shape) or _joined(planner, planner.view(node), shape)
+
+
+def _by_phases(planner: Planner, node: Node, x: View, w: View, out: View) -> None:
+    """x spread by zeros, stride 1. Of the places o = e q + r of the result, e being the spreading, those of each r see
+    some taps of the kernel only, and of x its own elements: a convolution without zeros for each r."""
+    attrs = node.attrs
+    parts = zip(
+        w.shape[1:-1], x.shape[1:-2], node.shape[1:-1], attrs["input_dilation"], attrs["kernel_dilation"],
+        attrs["pad_lo"], strict=True,
+    )  # fmt: skip
+    axes = [[_phase(r, *part) for r in range(min(part[3], part[2]))] for part in parts]
+    # Zeros once around x, wide enough for all.
+    low = tuple(max(0, *(-p.first for p in axis)) for axis in axes)
+    high = tuple(max(0, *(p.stop for p in axis)) - n for axis, n in zip(axes, x.shape[1:-2], strict=True))
+    high = tuple(max(h, 0) for h in high)
+    spread = _spread(planner, x, low, high, (1,) * len(axes))
+    for phases in combinations(*axes):
+        there = _part(out, 1, tuple(p.places for p in phases))
+        if any(p.taps is None for p in phases):
+            _zero(planner, there)
+            continue
+        seen = _part(w, 1, tuple(p.taps for p in phases if p.taps is not None))
+        here = _part(spread, 1, tuple(slice(p.first + a, p.stop + a) for p, a in zip(phases, low, strict=True)))
+        _contracted(planner, node, here, seen, there, (1,) * len(phases), tuple(p.dilation for p in phases))
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """One axis of a phase: the places of the result, the taps they see, and from where to where they see x."""
+
+    places: slice
+    taps: slice | None
+    dilation: int
+    first: int
+    stop: int
+
+
+def _phase(r: int, kernel: int, n: int, size: int, spread: int, dilation: int, pad: int) -> _Phase:
+    """The taps k with r + k dilation - pad a multiple of ``spread``, every (spread / gcd)-th one."""
+    count = len(range(r, size, spread))
+    every = spread // gcd(spread, dilation)
+    start = next((k for k in range(min(every, kernel)) if not (r + k * dilation - pad) % spread), None)
+    places = slice(r, size, spread)
+    if start is None:
+        return _Phase(places, None, 1, 0, 0)
+    step = dilation * every // spread
+    first = (r + start * dilation - pad) // spread
+    taps = len(range(start, kernel, every))
+    return _Phase(places, slice(start, kernel, every), step, first, first + count + (taps - 1) * step)
 
 
 def _spread(planner: Planner, x: View, pad_lo: Sizes, pad_hi: Sizes, dilation: Sizes) -> View:
     """The operand with zeros around and between its elements; itself, or a part of it, where there are none."""
-    sizes = spread_sizes(x.shape[1:-1], pad_lo, pad_hi, dilation)
-    inside, places = kept_places(x.shape[1:-1], sizes, pad_lo, dilation)
+    rank = len(pad_lo)
+    spatial = x.shape[1 : rank + 1]
+    sizes = spread_sizes(spatial, pad_lo, pad_hi, dilation)
+    inside, places = kept_places(spatial, sizes, pad_lo, dilation)
     kept = _part(x, 1, inside)
-    if kept.shape[1:-1] == sizes:
+    if kept.shape[1 : rank + 1] == sizes:
         return kept
-    out = _as_laid_out(planner, (x.shape[0], *sizes, x.shape[-1]), x)
+    out = _as_laid_out(planner, (x.shape[0], *sizes, *x.shape[rank + 1 :]), x)
     _zero(planner, out)
     if kept.size:
         planner.copy(kept, _part(out, 1, places))
@@ -127,50 +188,95 @@ def _as_laid_out(planner: Planner, shape: Shape, like: View) -> View:
     return out.permuted(tuple(order.index(k) for k in range(len(shape))))
 
 
-def _contracted(planner: Planner, node: Node, windows: View, w: View, groups: int) -> View:
-    """Σ over the places and the channels of each group: windows (n, *o, *k, groups · c), w (groups · f, *k, c)."""
-    n, *count, outputs = node.shape
-    rank, inputs = len(count), w.shape[-1]
-    outputs //= groups
-    kernel = w.shape[1:-1]
-    windows = _split(windows, len(windows.shape) - 1, groups)
-    w = _split(w, 0, groups)
-    out = planner.temporary((n, *count, groups * outputs), w.dtype)
-    if groups >= _FEW and inputs * outputs <= _FEW:
-        _by_loops(planner, windows, w, _split(out, rank + 1, groups))
-        return out
-    places, taps = range(1, rank + 1), range(rank + 1, 2 * rank + 1)
-    each, channel = 2 * rank + 1, 2 * rank + 2
-    matrix = w.permuted((0, *range(2, rank + 2), rank + 2, 1))
-    if n > 1 and windows.strides[0] < windows.strides[channel]:
-        # The batch is what lies together (the gradient of a kernel): copied as it lies, and multiplied transposed.
-        cut = windows.permuted((each, channel, *taps, *places, 0))
-        columns = planner.contiguous(cut).reshaped((groups, inputs * prod(kernel), prod(count) * n))
-        assert columns is not None
-        over = w.permuted((0, rank + 2, *range(2, rank + 2), 1))
-        y = _by_pieces(planner, columns.permuted((0, 2, 1)), over, outputs, node)
-        order = (rank + 1, *range(1, rank + 1), 0, rank + 2)
-        return _copied(planner, y, (groups, *count, n, outputs), order, out)
-    cut = windows.permuted((each, 0, *places, *taps, channel))
-    whole = cut.reshaped((groups, n * prod(count), prod(kernel) * inputs))
-    if groups == 1 and whole is not None and whole.strides[-1] == w.dtype.itemsize:
-        product(planner, *_flat(planner, whole, matrix), _flat_out(out), node)
-        return out
-    image = prod(count) * prod(kernel) * inputs * groups * w.dtype.itemsize
-    block = max(1, min(n, _BLOCK_BYTES // max(image, 1)))
-    for start in range(0, n, block):
-        stop = min(start + block, n)
-        some = planner.contiguous(_part(cut, 1, (slice(start, stop),)))
-        columns = some.reshaped((groups, (stop - start) * prod(count), prod(kernel) * inputs))
-        assert columns is not None
-        there = _part(out, 0, (slice(start, stop),))
-        if groups == 1:
-            product(planner, *_flat(planner, columns, matrix), _flat_out(there), node)
+def _contracted(
+    planner: Planner, node: Node, x: View, w: View, out: View, stride: Sizes, dilation: Sizes
+) -> None:  # fmt: skip
+    """Σ over the places of the kernel and the channels of each group: x, with all zeros, is (n, *sizes, groups, c),
+    w (groups · f, *k, c), out (n, *o, groups · f)."""
+    groups, inputs = x.shape[-2:]
+    outputs, rank, kernel = out.shape[-1] // groups, len(stride), w.shape[1:-1]
+    lanes, itemsize = lanes_of(planner.machine, out.dtype), out.dtype.itemsize
+    if groups > 1 and _filled(groups, lanes) > 2 * _filled(outputs, lanes):
+        _lane_by_lane(planner, node, x, w, out, stride, dilation)
+        return
+    windows = x.windowed(1, kernel, stride, dilation)
+    rows = prod(out.shape[:-1])
+    if groups == 1 and prod(kernel) == 1 and out.contiguous:
+        matrix = windows.reshaped((rows, inputs))
+        if matrix is not None and matrix.strides[1] == itemsize:
+            turned = _joined(planner, w, (outputs, inputs)).permuted((1, 0))
+            product(planner, matrix, turned, replace(out, shape=(rows, outputs), strides=out.strides[-2:]), node)
+            return
+    points = list(map(Moves, out.shape[:-1], windows.strides, out.strides))
+    cut = _split(w, 0, groups)
+    if cut.strides[1] != itemsize or not (planner.machine.masks or not outputs % lanes):
+        # Unless w is a gradient, which lies as it is read.
+        cut, panel = _packed(planner, cut, rows)
+        padded = True
+    else:
+        panel, padded = tile_sizes(planner.machine, out.dtype, rows, outputs)[1] * lanes * itemsize, False
+    reduced = list(map(Moves, (*kernel, inputs), (*windows.strides[rank + 1 : -2], x.strides[-1]), cut.strides[2:]))
+    steps = (groups, x.strides[-2], cut.strides[0], outputs * itemsize)
+    contract(planner, windows, cut, out, points, reduced, outputs, steps, panel, padded, False, node)
+
+
+def _filled(n: int, lanes: int) -> float:
+    """The part of the lanes that are used."""
+    return n / (-(-n // lanes) * lanes)
+
+
+def _packed(planner: Planner, w: View, points: int) -> tuple[View, int]:
+    """w (groups, f, *k, c) as (groups, panels, *k, c, outputs of a panel), zeros at the end; the panels' distance."""
+    groups, outputs, *inner = w.shape
+    wide = tile_sizes(planner.machine, w.dtype, points, outputs)[1] * lanes_of(planner.machine, w.dtype)
+    panels = -(-outputs // wide)
+    out = planner.temporary((groups, panels, *inner, wide), w.dtype)
+    if outputs % wide:
+        _zero(planner, out)
+    # Whole panels, and what is left.
+    for first, count, size in ((0, outputs // wide, wide), (outputs // wide * wide, 1, outputs % wide)):
+        if not count * size:
             continue
-        y = _multiplied(planner, columns, matrix, outputs, node)
-        order = (1, *range(2, rank + 2), 0, rank + 2)
-        _copied(planner, y, (groups, stop - start, *count, outputs), order, there)
-    return out
+        some = _part(w, 1, (slice(first, first + count * size),))
+        cut = replace(
+            some, shape=(groups, count, size, *inner),
+            strides=(w.strides[0], w.strides[1] * size, w.strides[1], *w.strides[2:]),
+        )  # fmt: skip
+        last = len(cut.shape) - 1
+        there = _part(out, 1, (slice(first // wide, first // wide + count),))
+        there = _part(there, last, (slice(0, size),))
+        planner.copy(cut.permuted((0, 1, *range(3, last + 1), 2)), there)
+    seen = replace(
+        out, shape=(groups, wide, *inner), strides=(out.strides[0], out.strides[-1], *out.strides[2:-1])
+    )  # fmt: skip
+    return seen, out.strides[1]
+
+
+def _lane_by_lane(
+    planner: Planner, node: Node, x: View, w: View, out: View, stride: Sizes, dilation: Sizes
+) -> None:  # fmt: skip
+    """Many groups of few channels: vectors lie along the groups, one output of each group after the other."""
+    groups, inputs = x.shape[-2:]
+    rank, itemsize, outputs = len(stride), out.dtype.itemsize, out.shape[-1] // groups
+    last = rank + 2
+    if x.strides[-2] != itemsize:
+        turned = planner.contiguous(x.permuted((*range(rank + 1), last, last - 1)))
+        x = turned.permuted((*range(rank + 1), last, last - 1))
+    windows = x.windowed(1, w.shape[1:-1], stride, dilation)
+    cut = _split(w, 0, groups).permuted((*range(1, rank + 3), 0))
+    if cut.strides[-1] != itemsize:
+        cut = planner.contiguous(cut)
+    there = _split(out, rank + 1, groups)
+    y = there if outputs == 1 else planner.temporary((*out.shape[:-1], outputs, groups), out.dtype)
+    points = list(map(Moves, out.shape[:-1], windows.strides, y.strides))
+    taps = (*windows.strides[rank + 1 : -2], windows.strides[-1])
+    reduced = list(map(Moves, (*w.shape[1:-1], inputs), taps, cut.strides[1:]))
+    vectors = tile_sizes(planner.machine, out.dtype, prod(out.shape[:-1]), groups)[1]
+    panel = vectors * lanes_of(planner.machine, out.dtype) * itemsize
+    steps = (outputs, 0, cut.strides[0], groups * itemsize)
+    contract(planner, windows, cut, y if outputs > 1 else out, points, reduced, groups, steps, panel, False, True, node)
+    if outputs > 1:
+        planner.copy(y.permuted((*range(rank + 1), last, last - 1)), there)
 
 
 def _split(x: View, axis: int, groups: int) -> View:
@@ -178,19 +284,6 @@ def _split(x: View, axis: int, groups: int) -> View:
     n, step = x.shape[axis] // groups, x.strides[axis]
     shape = (*x.shape[:axis], groups, n, *x.shape[axis + 1 :])
     return replace(x, shape=shape, strides=(*x.strides[:axis], n * step, step, *x.strides[axis + 1 :]))
-
-
-def _flat(planner: Planner, columns: View, matrix: View) -> tuple[View, View]:
-    """The operands of a product of one group as matrices."""
-    inner = columns.shape[-1]
-    b = _joined(planner, matrix, (inner, matrix.shape[-1]))
-    return replace(columns, shape=columns.shape[1:], strides=columns.strides[1:]), b
-
-
-def _flat_out(out: View) -> View:
-    flat = out.reshaped((prod(out.shape[:-1]), out.shape[-1]))
-    assert flat is not None
-    return flat
 
 
 def _joined(planner: Planner, x: View, shape: Shape) -> View:
@@ -210,69 +303,17 @@ def _multiplied(planner: Planner, columns: View, matrix: View, outputs: int, nod
     return y
 
 
-def _by_pieces(planner: Planner, columns: View, matrix: View, outputs: int, node: Node) -> View:
-    """As :func:`_multiplied`, the sum of one group taken in pieces that threads can share: it is long, the result
-    small."""
-    groups, rows, inner = columns.shape
-    count = next((c for c in range(_PIECES, 1, -1) if not matrix.shape[1] % c), 1)
-    if groups > 1 or count == 1 or inner < _PIECES * max(rows, outputs):
-        return _multiplied(planner, columns, matrix, outputs, node)
-    cut = replace(
-        columns,
-        shape=(count, rows, inner // count),
-        strides=(inner // count * columns.strides[2], *columns.strides[1:]),
-    )
-    over = _joined(planner, matrix, (count, inner // count, outputs))
-    parts = _multiplied(planner, cut, over, outputs, node)
-    t = TensorType(parts.shape, parts.dtype)
-    operand = Node(Input, (), {}, (t,))
-    attrs = {"axis": (0,), "keepdims": True, "dtype": None}
-    total = Node(get("sum"), (operand,), attrs, (TensorType((1, rows, outputs), parts.dtype),))
-    y = planner.temporary((1, rows, outputs), parts.dtype)
-    planner.fused(Graph([operand], [total], [total], "explicit"), [parts], [y])
-    return y
-
-
-def _copied(planner: Planner, y: View, shape: Shape, order: Sizes, out: View) -> View:
-    """``y`` in ``shape``, its axes in ``order``, into ``out``, which has the last two of them joined."""
-    seen = y.reshaped(shape)
-    assert seen is not None
-    planner.copy(seen.permuted(order), _split(out, len(out.shape) - 1, shape[0]))
-    return out
-
-
-def _by_loops(planner: Planner, windows: View, w: View, out: View) -> None:
-    """Few channels a group: products and sums in one fused loop over (n, *o, groups, f, *k, c)."""
-    rank = len(out.shape) - 3
-    kernel, inputs = w.shape[2:-1], w.shape[-1]
-    full = (*out.shape, *kernel, inputs)
-    axes = len(windows.shape)
-    x = windows.permuted((*range(rank + 1), axes - 2, *range(rank + 1, axes - 2), axes - 1))
-    x = replace(
-        x,
-        shape=(*x.shape[: rank + 2], 1, *x.shape[rank + 2 :]),
-        strides=(*x.strides[: rank + 2], 0, *x.strides[rank + 2 :]),
-    ).broadcast_to(full)
-    t = TensorType(full, out.dtype)
-    operands = [Node(Input, (), {}, (t,)) for _ in range(2)]
-    times = Node(get("multiply"), tuple(operands), {}, (t,))
-    reduced = tuple(range(rank + 3, len(full)))
-    attrs = {"axis": reduced, "keepdims": False, "dtype": None}
-    total = Node(get("sum"), (times,), attrs, (TensorType(out.shape, out.dtype),))
-    planner.fused(Graph(operands, [times, total], [total], "explicit"), [x, w.broadcast_to(full)], [out])
-
-
 def _transposed(planner: Planner, node: Node, x: View, w: View) -> View:
     """x spread by zeros, stride 1: each element's products with the whole kernel, added up where they belong."""
     attrs = node.attrs
     groups, rank = attrs["groups"], len(attrs["stride"])
-    n, *sizes, _ = x.shape
+    n, *sizes = x.shape[: rank + 1]
     kernel, inputs, outputs = w.shape[1:-1], w.shape[-1], w.shape[0] // groups
     # Places of the result run the other way along the kernel.
     w = _part(w, 1, tuple(slice(k - 1, -1, -1) for k in kernel))
     each = _split(w, 0, groups).permuted((0, rank + 2, *range(2, rank + 2), 1))
     right = _joined(planner, each, (groups, inputs, prod(kernel) * outputs))
-    left = _split(x, rank + 1, groups).permuted((rank + 1, *range(rank + 1), rank + 2))
+    left = x.permuted((rank + 1, *range(rank + 1), rank + 2))
     y = _multiplied(planner, _joined(planner, left, (groups, n * prod(sizes), inputs)), right, right.shape[-1], node)
     seen = y.reshaped((groups, n, *sizes, *kernel, outputs))
     assert seen is not None
