@@ -23,7 +23,7 @@ from ...ir.ops.core import Constant
 from ...ir.types import Shape
 from . import arithmetic, compare, math
 from .machine import Machine
-from .reduce import FOLDS, Fold, State
+from .reduce import FOLDS, Fold, State, sliced
 from .values import I64, PTR, Lanes, Pair, Value, element_bytes, register_type
 from .writing import KernelWriter
 
@@ -110,6 +110,17 @@ class Body:
     def row_outputs(self) -> list[int]:
         return [k for k, n in enumerate(self.graph.outputs) if n.shape != self.full]
 
+    def shown(self) -> set[Node]:
+        """The folds that outputs are made of other than through full values."""
+        seen: set[Node] = set()
+        stack = [self.graph.outputs[k] for k in self.row_outputs]
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                stack.extend(() if node.op.reduces else node.operands)
+        return seen
+
     def kept(self) -> list[Node]:
         """The full values computed in one pass and needed in a later one that are dear enough to be kept."""
         needed: dict[Node, None] = {}
@@ -186,6 +197,7 @@ class _Kernel(KernelWriter):
         """Row values known so far: one lane by rows, a vector by columns."""
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.keep_in = Kept(body)
+        self.shown = body.shown()
         self.single = Lanes(self.b, 1, machine)
         widths = (
             [machine.lanes]
@@ -309,7 +321,7 @@ class _Kernel(KernelWriter):
         used = self.b.udiv(self.b.add(self.b.sub(stop, start), I64(self.lanes.count - 1)), I64(self.lanes.count))
         states = []
         for node in self.body.folds(0):
-            fold = FOLDS[node.name](node)
+            fold = FOLDS[node.name](node, node not in self.shown)
             places = []
             for value in fold.start(self.lanes):
                 size = self.lanes.count * element_bytes(value.type.element)
@@ -382,14 +394,20 @@ class _Kernel(KernelWriter):
     def fresh(self, level: int) -> _States:
         states: _States = []
         for node in self.body.folds(level):
-            fold = FOLDS[node.name](node)
+            fold = FOLDS[node.name](node, node not in self.shown)
+            lanes = self.state_lanes(fold)
             places = []
-            for value in fold.start(self.lanes):
+            for value in fold.start(lanes):
                 place = self.variable(value.type)
                 self.b.store(value, place)
                 places.append(place)
             states.append((fold, places))
         return states
+
+    def state_lanes(self, fold: Fold) -> Lanes:
+        """The lanes of a state, which may be fewer than those of the values where they are joined in the end."""
+        count = self.lanes.count if self.layout.columns else fold.joined_lanes(self.lanes)
+        return self.lanes if count == self.lanes.count else Lanes(self.b, count, self.machine)
 
     def read(self, places: Sequence[ir.Value], types: Sequence[ir.Type]) -> State:
         return [self.b.load(p, typ=t) for p, t in zip(places, types, strict=True)]
@@ -405,10 +423,12 @@ class _Kernel(KernelWriter):
         written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
         for fold, places in states:
             value = self.value(fold.node.operands[0], known)
-            types = [v.type for v in fold.start(self.lanes)]
+            lanes = self.state_lanes(fold)
+            types = [v.type for v in fold.start(lanes)]
             if mask is not None:
                 value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
-            new = fold.take(self.lanes, self.read(places, types), value, index)
+            parts = [sliced(self.lanes, v, lanes.count) for v in (value, index)]
+            new = fold.take_all(lanes, self.read(places, types), list(zip(*parts, strict=True)))
             for p, n in zip(places, new, strict=True):
                 self.b.store(n, p)
         for k, value in written:
@@ -416,9 +436,10 @@ class _Kernel(KernelWriter):
 
     def finish(self, states: _States, across: bool) -> None:
         for fold, places in states:
-            state = self.read(places, [v.type for v in fold.start(self.lanes)])
+            lanes = self.state_lanes(fold)
+            state = self.read(places, [v.type for v in fold.start(lanes)])
             if across:
-                state = [self.first(v) for v in fold.across(self.lanes, state)]
+                state = [self.first(v) for v in fold.across(lanes, state)]
                 self.rows[fold.node] = fold.finish(self.single, state, self.count)
             else:
                 self.rows[fold.node] = fold.finish(self.lanes, state, self.count)

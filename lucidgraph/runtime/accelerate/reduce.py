@@ -7,7 +7,7 @@ the last place whatever their length, and integers exact.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from llvmlite import ir
@@ -18,16 +18,18 @@ from ...ir import Node
 from .arithmetic import choose, divide_values, extremum, greater, multiply_values
 from .compare import truth
 from .math import converted
-from .values import F64, I1, I64, Lanes, Pair, Value
+from .values import F32, F64, I1, I64, Lanes, Pair, Value, register_type
 
 State = list[ir.Value]
 
 
 class Fold(ABC):
-    """One reduction node; its state is a list of vectors."""
+    """One reduction node; its state is a list of vectors. A sum that is only ``passing``, because no output shows it,
+    may be added up in float32 in part."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, passing: bool = False) -> None:
         self.node = node
+        self.passing = passing
         self.dtype: DType = node.operands[0].dtype
 
     @abstractmethod
@@ -41,6 +43,16 @@ class Fold(ABC):
     @abstractmethod
     def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
         """The state with one more value per lane; ``index`` is its place along the reduced axis."""
+
+    def joined_lanes(self, lanes: Lanes) -> int:
+        """How many lanes the state of one row has, which takes vectors of ``lanes`` slice by slice."""
+        return lanes.count
+
+    def take_all(self, lanes: Lanes, state: State, values: Sequence[tuple[Value, ir.Value]]) -> State:
+        """The state with several values per lane, each with its place."""
+        for value, index in values:
+            state = self.take(lanes, state, value, index)
+        return state
 
     @abstractmethod
     def join(self, lanes: Lanes, a: State, b: State) -> State:
@@ -67,6 +79,30 @@ class Fold(ABC):
             turned = [_shuffled(lanes, v, order) for v in state]
             state = self.join(lanes, state, turned)
         return [_shuffled(lanes, v, [0] * lanes.count) for v in state]
+
+
+def sliced(lanes: Lanes, value: Value, width: int) -> list[Value]:
+    """A vector cut into vectors of ``width`` lanes."""
+    if width == lanes.count:
+        return [value]
+    if isinstance(value, Pair):
+        both = (sliced(lanes, part, width) for part in value)
+        return [Pair(*parts) for parts in zip(*both, strict=True)]
+    i32 = ir.IntType(32)
+    out = []
+    for start in range(0, lanes.count, width):
+        mask = ir.Constant(ir.VectorType(i32, width), [i32(start + k) for k in range(width)])
+        out.append(lanes.b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask))
+    return out
+
+
+def halved(values: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
+    """The values joined by neighbours, then those by neighbours, and so on."""
+    level = list(values)
+    while len(level) > 1:
+        odd = [level[-1]] if len(level) % 2 else []
+        level = [join(x, y) for x, y in zip(level[::2], level[1::2], strict=False)] + odd
+    return level[0]
 
 
 def _shuffled(lanes: Lanes, v: ir.Value, order: Sequence[int]) -> ir.Value:
@@ -103,6 +139,20 @@ class Sum(_Linear):
 
     def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
         return self.join(lanes, state, self.state(converted(lanes, value, self.dtype, self.wide)))
+
+    def take_all(self, lanes: Lanes, state: State, values: Sequence[tuple[Value, ir.Value]]) -> State:
+        if self.grouped:
+            return self.take(lanes, state, halved([v for v, _ in values], lanes.b.fadd), values[0][1])
+        return super().take_all(lanes, state, values)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a few neighbours are added in float32 before they are taken: converting each costs more than adding
+        it. Two or three additions round by less than a unit in the last place of the sum of magnitudes."""
+        return self.passing and register_type(self.dtype) == F32 and not self.dtype.is_complex
+
+    def joined_lanes(self, lanes: Lanes) -> int:
+        return min(lanes.count, lanes.machine.lanes) if self.grouped else lanes.count
 
     def join(self, lanes: Lanes, a: State, b: State) -> State:
         if self.dtype.is_bool:
@@ -149,14 +199,28 @@ class Extreme(Fold):
             return self.join(lanes, state, [value])
         return self.join(lanes, state, [value, lanes.b.fcmp_unordered("uno", value, value)])
 
+    def take_all(self, lanes: Lanes, state: State, values: Sequence[tuple[Value, ir.Value]]) -> State:
+        if not self.dtype.is_floating or len(values) % 2:
+            return super().take_all(lanes, state, values)
+        # One comparison finds a NaN in either of two vectors; where there is one, what wins does not matter.
+        pairs = zip(values[::2], values[1::2], strict=True)
+        nan = lanes.b.fcmp_unordered
+        parts = [[self._chosen(lanes, x, y), nan("uno", x, y)] for (x, _), (y, _) in pairs]
+        return self.join(lanes, state, halved(parts, lambda a, b: self.join(lanes, a, b)))
+
+    def joined_lanes(self, lanes: Lanes) -> int:
+        return min(lanes.count, lanes.machine.lanes) if register_type(self.dtype) == F32 else lanes.count
+
+    def _chosen(self, lanes: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
+        return lanes.b.select(lanes.b.fcmp_ordered(">" if self.largest else "<", y, x), y, x)
+
     def join(self, lanes: Lanes, a: State, b: State) -> State:
         build = lanes.b
         if self.dtype.is_bool:
             return [(build.or_ if self.largest else build.and_)(a[0], b[0])]
         if not self.dtype.is_floating:
             return [extremum(lanes, a[0], b[0], self.dtype.kind, self.largest)]
-        beats = build.fcmp_ordered(">" if self.largest else "<", b[0], a[0])
-        return [build.select(beats, b[0], a[0]), build.or_(a[1], b[1])]
+        return [self._chosen(lanes, a[0], b[0]), build.or_(a[1], b[1])]
 
     def suspend(self, lanes: Lanes, state: State) -> Value:
         return self.finish(lanes, state, I64(1))
@@ -263,4 +327,4 @@ FOLDS: Final[dict[str, type[Fold]]] = {
     "argmax": ArgMax, "argmin": ArgMin,
 }  # fmt: skip
 
-__all__ = ["FOLDS", "Fold", "State", "choose", "divide_values"]
+__all__ = ["FOLDS", "Fold", "State", "choose", "divide_values", "sliced"]

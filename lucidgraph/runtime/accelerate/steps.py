@@ -9,7 +9,7 @@ from ... import dtypes
 from ...dtypes import DType
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
-from ...ir.ops.core import CastBackward, Input, Kernel
+from ...ir.ops.core import Input, Kernel
 from ...ir.types import Shape
 from .views import View
 
@@ -50,10 +50,8 @@ class Steps:
         nodes = [node for node in graph.nodes if node in below]
         outputs = []
         for fold in folds:
+            # A fold takes values into a state of the wider dtype by itself.
             operand, wide = fold.operands[0], partial_dtype(fold)
-            if operand.dtype is not wide and wide is not dtypes.bool_:
-                operand = Node(CastBackward, (operand,), {"dtype": wide}, (TensorType(full, wide),))
-                nodes.append(operand)
             attrs = {"axis": self.axes, "keepdims": False, "dtype": wide}
             outputs.append(Node(get(fold.op.partial), (operand,), attrs, (TensorType(self.kept, wide),)))
             nodes.append(outputs[-1])
