@@ -43,6 +43,9 @@ class Config:
     deferred_limit: int
     rules: str
     veclib: bool
+    disk_cache: bool
+    disk_cache_dir: str
+    disk_cache_megabytes: int
 
 
 config = Config(
@@ -52,4 +55,7 @@ config = Config(
     deferred_limit=_number("LUCIDGRAPH_DEFERRED_LIMIT", 1000),
     rules=_one_of("LUCIDGRAPH_RULES", "exact", ("exact", "rounding", "domain")),
     veclib=_flag("LUCIDGRAPH_VECLIB", default=False),
+    disk_cache=_flag("LUCIDGRAPH_DISK_CACHE", default=True),
+    disk_cache_dir=os.environ.get("LUCIDGRAPH_DISK_CACHE_DIR", ""),
+    disk_cache_megabytes=_number("LUCIDGRAPH_DISK_CACHE_MB", 128),
 )
