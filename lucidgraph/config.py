@@ -46,6 +46,9 @@ class Config:
     rules: str
     veclib: bool
     native_calls: bool
+    disk_cache: bool
+    disk_cache_dir: str
+    disk_cache_megabytes: int
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -60,4 +63,7 @@ config = Config(
     rules=_one_of("LUCIDGRAPH_RULES", "exact", ("exact", "rounding", "domain")),
     veclib=_flag("LUCIDGRAPH_VECLIB", default=False),
     native_calls=_flag("LUCIDGRAPH_NATIVE_CALLS", default=True),
+    disk_cache=_flag("LUCIDGRAPH_DISK_CACHE", default=True),
+    disk_cache_dir=os.environ.get("LUCIDGRAPH_DISK_CACHE_DIR", ""),
+    disk_cache_megabytes=_number("LUCIDGRAPH_DISK_CACHE_MB", 128),
 )

@@ -1,11 +1,18 @@
-"""Settings of the whole suite: MLX without g++ per kernel (but in `make full`), hypothesis without deadlines."""
+"""Settings of the whole suite: MLX without g++ per kernel (but in `make full`), hypothesis without deadlines, a cache
+of compiled code that is new for each run and gone after it."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "test")
 if PROFILE != "full":
     os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
 os.environ.setdefault("LUCIDGRAPH_VERIFY", "1")
+if "LUCIDGRAPH_DISK_CACHE_DIR" not in os.environ:
+    os.environ["LUCIDGRAPH_DISK_CACHE_DIR"] = tempfile.mkdtemp(prefix="lucidgraph-")
+    atexit.register(shutil.rmtree, os.environ["LUCIDGRAPH_DISK_CACHE_DIR"], ignore_errors=True)
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 

@@ -138,8 +138,8 @@ def test_the_arena_gives_no_byte_twice():
 def test_10_000_calls_of_changing_sizes(monkeypatch):
     """One compilation for all sizes of a rank, whatever the number of programs; memory stays as it is."""
     compilations = []
-    make = machine.compile_module
-    monkeypatch.setattr(machine, "compile_module", lambda *args: compilations.append(1) or make(*args))
+    make = machine.Compiler.own
+    monkeypatch.setattr(machine.Compiler, "own", lambda *args: compilations.append(1) or make(*args))
     program = lg.compile(lambda x: (lg.tanh(x * 3 + 0.125), lg.sum(x * x * 0.375, axis=1)), backend="accelerate")
     rng = np.random.default_rng(0)
     shapes = [(int(m), int(n)) for m, n in rng.integers(2, 300, (100, 2))]
@@ -167,8 +167,8 @@ def test_10_000_calls_of_changing_sizes(monkeypatch):
 @linux
 def test_dropped_functions_leave_nothing(monkeypatch):
     codes = []
-    make = machine.compile_module
-    monkeypatch.setattr(machine, "compile_module", lambda *args: codes.append(c := make(*args)) or c)
+    make = machine.Compiler.own
+    monkeypatch.setattr(machine.Compiler, "own", lambda *args: codes.append(c := make(*args)) or c)
     x = np.ones((50, 40), np.float32)
 
     def one(k):

@@ -259,6 +259,7 @@ class AccelerateBackend(IBackend):
     def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
         self._executor = executor
         self._system = system
+        executor.order()
         self._single: Cache[Any, AccelerateExecutable] = Cache(1024)
 
     def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:

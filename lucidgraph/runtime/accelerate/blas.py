@@ -27,9 +27,10 @@ _NAMES: Final = {
 }
 
 WORDS: Final = ("m", "n", "k", "turn_a", "turn_b", "lda", "ldb", "ldc", "pieces", "step", "by_rows",
-                "move_a", "move_b", "batch_a", "batch_b", "batch_c", "a", "b", "c")  # fmt: skip
+                "move_a", "move_b", "batch_a", "batch_b", "batch_c", "gemm", "a", "b", "c")  # fmt: skip
 """A product's arguments: sizes, flags, leading dimensions in elements; the pieces each product is split into, of
-``step`` rows or columns; the bytes between rows of a, or columns of b, and between products of a batch; pointers."""
+``step`` rows or columns; the bytes between rows of a, or columns of b, and between products of a batch; the address of
+the library's function, so that the code holds in every process; pointers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Cblas:
     address: Callable[[str], int]
     get_threading: int = 0
     set_threading: int = 0
+
+
+def gemm(dtype: DType, library: Cblas) -> int:
+    """The address of the library's product in ``dtype``."""
+    return library.address(_NAMES[dtype])
 
 
 def product_kernel(dtype: DType, library: Cblas) -> ir.Module:
@@ -104,7 +110,7 @@ def product_kernel(dtype: DType, library: Cblas) -> ir.Module:
 
     turns = [b.trunc(w[name], I32) for name in ("turn_a", "turn_b")]
     k, lda, ldb, ldc = (sized(w[name]) for name in ("k", "lda", "ldb", "ldc"))
-    call = Routine(library.address(_NAMES[dtype]), gemm)
+    call = Routine(b.inttoptr(w["gemm"], PTR), gemm)
     b.call(call, [I32(_ROW_MAJOR), *turns, sized(m), sized(n), k, one, a, lda, second, ldb, zero, c, ldc])
     b.store(b.add(item, I64(1)), at)
     b.branch(head)

@@ -25,7 +25,7 @@ from llvmlite import ir
 
 from ... import epoch
 from ...errors import UnsupportedError
-from .machine import Code, Machine, compile_module
+from .machine import Code, Machine
 from .pool import KERNEL, Pool
 from .system import SYSTEM, System
 from .values import I32, I64, PTR, Routine
@@ -150,6 +150,7 @@ class Executor:
         self._system = system
         self._lock = threading.Lock()
         self._code: Code | None = None
+        self._ordered: Code | None = None
         self._started = 1
         self._ready = 1
         self._closed = False
@@ -166,11 +167,24 @@ class Executor:
             self.threads = self._most = 1
         epoch.bump()
 
+    def order(self) -> None:
+        """Have the code made, if nobody has yet; it is waited for when something runs."""
+        with self._lock:
+            self._order()
+
+    def _order(self) -> Code:
+        if self._ordered is None:
+            compiler, pool = self._system.compiler, self._system.pool
+            self._ordered = compiler.own(
+                f"executor {pool.__name__}", lambda: ExecutorModule(compiler.machine, pool).write()
+            )
+        return self._ordered
+
     def _load(self) -> None:
-        machine, pool = self._system.compiler.machine, self._system.pool
+        pool = self._system.pool
         for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals"):
             llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
-        code = compile_module(ExecutorModule(machine, pool).write(), machine)
+        code = self._order()
         integer, pointer = ctypes.c_int64, ctypes.c_void_p
         self._run: Any = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, integer, integer, integer, pointer)(
             code.address("run")

@@ -71,8 +71,9 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
         "pieces": pieces, "step": step, "by_rows": int(by_rows), "move_a": a.strides[-2], "move_b": b.strides[-1],
         "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
-    words = [values.get(name, 0) for name in blas.WORDS]
     library = planner.system.blas()
+    values["gemm"] = blas.gemm(out.dtype, library)
+    words = [values.get(name, 0) for name in blas.WORDS]
     sizes = (n, k, first[1], second[1], step if by_rows else m)
     if max(sizes) >> (library.integer.width - 1):
         raise UnsupportedError(

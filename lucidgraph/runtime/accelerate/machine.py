@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final, final
 
+import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
+from llvmlite.binding import newpassmanagers
 
+from ...errors import warn
+from ..store import Store, digest, store
+from .codegen import ENTRY, LINE, Bench, Job, add_passes, held_while_forking
 from .vecmath import Target as MathTarget
-
-
-def held_while_forking(lock: Any) -> None:
-    """Let no fork happen while another thread has ``lock``: in the child it would never be released."""
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-
-
-_lock = threading.RLock()
-held_while_forking(_lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,63 +79,107 @@ class Machine:
         return target.create_target_machine(cpu=self.cpu, features=self.features, opt=2, jit=jit, reloc=reloc)
 
 
+@cache
+def _data_layout(machine: Machine) -> str:
+    with ENTRY:
+        return str(machine.target_machine().target_data)
+
+
+@cache
+def _sources() -> bytes:
+    """The digest of all that code is written by: this package's sources."""
+    package = Path(__file__).parents[2]
+    files = sorted(file for part in ("ir", "runtime/accelerate") for file in (package / part).rglob("*.py"))
+    return digest(*(file.read_bytes() for file in [package / "dtypes.py", *files])) if files else b""
+
+
+def text_of(module: ir.Module, machine: Machine) -> str:
+    module.triple = machine.triple
+    module.data_layout = _data_layout(machine)
+    return str(module)
+
+
+def optimized(module: ir.Module, machine: Machine, jit: bool = True) -> tuple[Any, Any]:
+    """The module read by LLVM and through the few passes that generated loops need, with its target machine."""
+    with ENTRY:
+        tm = machine.target_machine(jit)
+        parsed = llvm.parse_assembly(text_of(module, machine))
+        passes = newpassmanagers.create_new_module_pass_manager()
+        add_passes(passes)
+        passes.run(parsed, llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options(speed_level=1)))
+        return parsed, tm
+
+
 @final
 class Code:
-    """Compiled functions. The machine code lives as long as this object.
+    """Compiled functions: object code, or a job that makes it; loaded when an address is asked for.
 
-    Every call into LLVM is made under our lock, for llvmlite has one of its own, which a forked child may find taken.
+    The machine code lives as long as this object.
     """
 
-    __slots__ = ("__weakref__", "_addresses", "_engine", "size")
+    __slots__ = ("__weakref__", "_addresses", "_engine", "_job", "_object", "machine")
 
-    def __init__(self, engine: Any, size: int) -> None:
-        self._engine = engine
+    def __init__(self, machine: Machine, made: bytes | Job) -> None:
+        self.machine = machine
+        self._job = made if isinstance(made, Job) else None
+        self._object = made if isinstance(made, bytes) else None
+        self._engine: Any = None
         self._addresses: dict[str, int] = {}
-        self.size = size
 
     def address(self, name: str) -> int:
         found = self._addresses.get(name)
         if found is None:
-            with _lock:
+            if self._object is None:
+                assert self._job is not None
+                self._object = LINE.result(self._job)
+            with ENTRY:
+                if self._engine is None:
+                    self._engine = _loaded(self._object, self.machine)
                 found = self._addresses[name] = int(self._engine.get_function_address(name))
         return found
 
-    def __del__(self, lock: Any = _lock, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def __del__(
+        self, lock: Any = ENTRY, ending: Callable[[], bool] = sys.is_finalizing, drop: Callable[[Job], None] = LINE.drop
+    ) -> None:
         # Given at definition: at the interpreter's end this module's names may be gone, and LLVM goes by itself.
-        if not ending():
+        if ending():
+            return
+        if self._engine is not None:
             with lock:
                 self._engine.close()
+        elif self._job is not None:
+            drop(self._job)
 
 
-def optimized(module: ir.Module, machine: Machine, jit: bool = True) -> tuple[Any, Any]:
-    """The module verified and through the few passes that generated loops need, with its target machine."""
+def _loaded(code: bytes, machine: Machine) -> Any:
+    """An engine with the object code in it, ready to run."""
+    # The target machine compiles nothing here; the simplest is made soonest.
+    module = llvm.parse_assembly("")
     module.triple = machine.triple
-    tm = machine.target_machine(jit)
-    module.data_layout = str(tm.target_data)
-    parsed = llvm.parse_assembly(str(module))
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    llvm.create_pass_builder(tm, options).getModulePassManager().run(parsed, llvm.create_pass_builder(tm, options))
-    return parsed, tm
+    target = llvm.Target.from_triple(machine.triple)
+    engine = llvm.create_mcjit_compiler(module, target.create_target_machine(opt=0, jit=True))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    engine.run_static_constructors()
+    return engine
 
 
-def compile_module(module: ir.Module, machine: Machine) -> Code:
-    """Machine code of a module. LLVM is entered by one thread at a time."""
-    with _lock:
-        parsed, tm = optimized(module, machine)
-        engine = llvm.create_mcjit_compiler(parsed, tm)
-        engine.finalize_object()
-        engine.run_static_constructors()
-        return Code(engine, len(str(module)))
+_ADDRESS: Final = re.compile(r"inttoptr \(i64 -?[0-9]{5,}")
 
 
 @final
 class Compiler:
-    """The kernels of one machine, each compiled once, while anybody holds it."""
+    """The kernels of one machine, each compiled once, while anybody holds it; and those that the disk has.
 
-    def __init__(self, machine: Machine) -> None:
+    ``compiled`` counts what was not found there.
+    """
+
+    def __init__(self, machine: Machine, kept: Callable[[], Store | None] = store) -> None:
         self.machine = machine
+        self.compiled = 0
+        self._kept = kept
         self._codes: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+        self._benches: list[Bench] = []
         self._lock = threading.RLock()
         held_while_forking(self._lock)
 
@@ -145,9 +188,52 @@ class Compiler:
         with self._lock:
             code = self._codes.get(key)
             if code is None:
-                code = compile_module(build(), self.machine)
-                self._codes[key] = code
+                code = self._codes[key] = self.own(key, build)
             return code
+
+    def own(self, key: str, build: Callable[[], ir.Module]) -> Code:
+        """The code of a key, in a place of its own: what has a state is not shared."""
+        kept = self._kept()
+        name = b""
+        if kept is not None and _sources():
+            name = digest(_environment(self.machine), key.encode())
+            found = kept.get(name)
+            self._say(kept)
+            if found is not None:
+                return Code(self.machine, found)
+        self.compiled += 1
+        text = text_of(build(), self.machine)
+        # What has the address of something of this process in it is of no use to another.
+        lasting = kept if name and not _ADDRESS.search(text) else None
+        return Code(self.machine, LINE.add(partial(self._object_code, text, lasting, name)))
+
+    def _object_code(self, text: str, kept: Store | None, name: bytes) -> bytes:
+        try:
+            bench = self._benches.pop()
+        except IndexError:
+            bench = Bench.of(self.machine.target_machine)
+        code = bench.object_code(text)
+        self._benches.append(bench)
+        if kept is not None:
+            kept.put(name, code)
+        return code
+
+    def _say(self, kept: Store) -> None:
+        while kept.troubles:
+            with suppress(IndexError):
+                warn(kept.troubles.pop())
+
+
+@cache
+def _environment(machine: Machine) -> bytes:
+    """The digest of all that code depends on beside its key."""
+    parts = (llvmlite.__version__, llvm.llvm_version_info, astuple(machine), sys.version_info[:2])
+    return digest(_sources(), *(repr(part).encode() for part in parts))
+
+
+def compile_module(module: ir.Module, machine: Machine) -> Code:
+    """Machine code of a module, made here and kept by nobody else."""
+    return Code(machine, Bench.of(machine.target_machine).object_code(text_of(module, machine)))
 
 
 HOST: Final = Machine.host()

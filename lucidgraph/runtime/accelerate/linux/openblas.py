@@ -6,19 +6,24 @@ It is an instance of its own, set to one thread, so that the user's NumPy keeps 
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
-import scipy_openblas32
-
+from ....errors import BackendError
 from ..blas import Cblas
 from ..values import I32
 
 
 @cache
 def library() -> Cblas:
-    path = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
-    loaded = ctypes.CDLL(path)
+    # Found, not imported: its import costs more than the library.
+    spec = find_spec("scipy_openblas32")
+    folders = [Path(place) / "lib" for place in (spec.submodule_search_locations or ())] if spec else []
+    files = sorted(file for folder in folders for file in folder.glob("libscipy_openblas*"))
+    if not files:
+        raise BackendError("OpenBLAS is not there", hint="pip install scipy-openblas32")
+    loaded = ctypes.CDLL(str(files[0]))
     loaded.scipy_openblas_set_num_threads(1)
 
     def address(name: str) -> int:
