@@ -1,6 +1,6 @@
 """Chapter window: convolution as contractions over windows, and windows added up where they came from.
 
-Windows are strided views, which :mod:`tiles` reads as they lie. Where the operand is spread by zeros (the gradient of a
+Windows are strided views, which :mod:`contraction` reads as they lie. Where the operand is spread by zeros (the gradient of a
 strided convolution, a transposed one) there is one contraction for each way in which the kernel meets its elements, or
 the product comes first and its results are added up in place: no multiplication by those zeros. Half precision is
 computed in float32.
@@ -24,7 +24,7 @@ from ...ir.ops.window import kept_places, spread_sizes, targets
 from ...ir.types import Shape
 from .linalg import product
 from .plan import Planner, Rule
-from .tiles import Moves, contract, lanes_of, tile_sizes
+from .contraction import Moves, contract, lanes_of, tile_sizes
 from .views import View
 
 _PHASES: Final = 16
