@@ -18,6 +18,7 @@ from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
+from .math import KEEPS
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
 from .system import SYSTEM, System
@@ -204,6 +205,7 @@ class AccelerateBackend(IBackend):
     name = "accelerate"
     dtypes = frozenset(ALL)
     fuses = True
+    keeps = KEEPS
 
     def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
         self._executor = executor
