@@ -51,9 +51,7 @@ class _Fusion:
                 self.join(node, self.unit(None), False)
 
     def finished(self) -> Graph:
-        self.sharing = Sharing(
-            self.order, self.unit_of, self.base, self.graph.outputs, self.merged, MAX_MEMBERS
-        )
+        self.sharing = Sharing(self.order, self.unit_of, self.base, self.graph.outputs, self.merged, MAX_MEMBERS)
         self.sharing.run()
         fused = self.rebuilt()
         # The units stand in a ring: the nodes in them, with the arrays they hold, must not wait for its collection.

@@ -5,7 +5,7 @@ kernel gets them as members of its own: the value is never stored if nobody else
 distance is the extreme case: what is summed over two axes, for two gradients, is a difference of small arrays.
 
     stored:       bytes written once (``WRITTEN``) + bytes read by each reader
-    made again:   for each reader, instructions an element / ``WORK_PER_BYTE`` + bytes of operands it did not read so far
+    made again:   for each reader, instructions an element / ``WORK_PER_BYTE`` + bytes of operands it reads only now
 
 Then kernels of one domain that read the same array become one, if neither depends on the other.
 """

@@ -42,7 +42,8 @@ def simplify(graph: Graph, kind: Kind | None = None, keeps: frozenset[str] = fro
     def visit(builder: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
         if not rules_of(node.op, allowed, keeps):
             return None
-        return _Place(builder, node, allowed, keeps).of(node if operands == node.operands else node.replace(operands=operands))
+        renewed = node if operands == node.operands else node.replace(operands=operands)
+        return _Place(builder, node, allowed, keeps).of(renewed)
 
     return rebuild(graph, visit)
 

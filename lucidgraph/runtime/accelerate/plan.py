@@ -301,9 +301,7 @@ class Planner:
         cost = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in views[: len(body.graph.inputs)])
         cost += tile.points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(tile.pointer(k), view) for k, view in enumerate(views)]
-        self.command(
-            name_of(body), code, tile.words(count), pointers, tile.items, cost, len(outputs), node=node
-        )
+        self.command(name_of(body), code, tile.words(count), pointers, tile.items, cost, len(outputs), node=node)
 
     def bytes_read(self, view: View) -> int:
         return prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) * view.dtype.itemsize

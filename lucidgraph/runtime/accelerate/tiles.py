@@ -26,7 +26,7 @@ from .domain import Axis
 from .loops import ELEMENTWISE, Body
 from .machine import Machine
 from .reduce import FOLDS, Fold, Mean, State, Sum
-from .values import I64, PTR, Value, element_bytes
+from .values import I32, I64, PTR, Value, element_bytes, memory_type
 from .writing import KernelWriter
 
 _STATES: Final = 1 << 14
@@ -124,7 +124,7 @@ def tile_of(body: Body, axes: Sequence[Axis], itemsizes: Sequence[int], machine:
     lanes = machine.lanes
     work = sum(n.op.work for n in body.work(0))
     most = _most_rows(body, machine)
-    several = max(2, lanes // 2) if work <= _CHEAP else 2 if work <= 3 * _CHEAP else 1
+    several = max(2, lanes * 4 // max(4, *itemsizes)) if work <= _CHEAP else 2 if work <= 3 * _CHEAP else 1
     best: Tile | None = None
     least = float("inf")
     for steps in reduced:
@@ -275,6 +275,7 @@ class _TileKernel(KernelWriter):
             pointers = [self.along(k, p, v) for k, p in enumerate(pointers)]
             self.used = self.smaller(head["block"], b.sub(head["rows"], first))
             stop = self.smaller(b.add(v, I64(self.lanes.count)), head["vector"])
+            self.left = b.sub(b.sub(stop, v), I64(1))
             self.span(v, stop, lambda _, mask: self.tile(pointers, mask), once=True)
         b.ret_void()
 
@@ -324,6 +325,10 @@ class _TileKernel(KernelWriter):
         still: _Known = {}
         self.compute(still, at, None, [n for n in self.cone if n not in self.by_row and n not in self.by_step])
         each = [dict(still) for _ in range(several)]
+        for node, k in self.inputs.items():
+            if several == self.layout.several > 1 and node in self.by_step and self.turns(k):
+                for known, value in zip(each, self.turned(node, k, at[k]), strict=True):
+                    known[node] = value
         for u, known in enumerate(each):
             self.compute(known, at, u, [n for n in self.cone if n not in self.by_row and n in self.by_step])
         with self.loop(I64(0), self.used) as row:
@@ -337,18 +342,77 @@ class _TileKernel(KernelWriter):
             for fold, places in self.folds:
                 lying = [self.state_at(place, row) for place in places]
                 state = [self.b.load(p, typ=place[2], align=64) for p, place in zip(lying, places, strict=True)]
-                for new, p in zip(self.added(fold, state, [k[fold.node.operands[0]] for k in each]), lying, strict=True):
+                for new, p in zip(self.added(fold, state, each), lying, strict=True):
                     self.b.store(new, p, align=64)
 
-    def added(self, fold: Fold, state: State, values: list[Value]) -> State:
+    def added(self, fold: Fold, state: State, each: Sequence[_Known]) -> State:
         """A state with the values of several steps: sums as a tree first. A mean must not overflow on the way."""
+        node = fold.node.operands[0]
+        values = [known[node] for known in each]
         if isinstance(fold, Sum) and not isinstance(fold, Mean):
+            factors = self.factors(node)
+            if factors is not None:
+                values = self.products(factors, each)
             while len(values) > 1:
-                pairs = [fold.join(self.lanes, fold.state(x), fold.state(y)) for x, y in zip(values[::2], values[1::2], strict=True)]
-                values = [fold.parts(pair) for pair in pairs]
+                pairs = zip(values[::2], values[1::2], strict=True)
+                values = [fold.parts(fold.join(self.lanes, fold.state(x), fold.state(y))) for x, y in pairs]
         for value in values:
             state = fold.take(self.lanes, state, value, self.lanes.constant(0, I64))
         return state
+
+    def factors(self, node: Node) -> tuple[Node, Node, bool] | None:
+        """The two factors of a sum's terms, and whether these are their product's negative."""
+        negative = False
+        while node.name == "negative":
+            node, negative = node.operands[0], not negative
+        if node.name not in ("multiply", "square") or not self.machine.fma or not node.dtype.is_floating:
+            return None
+        return node.operands[0], node.operands[-1], negative
+
+    def products(self, factors: tuple[Node, Node, bool], each: Sequence[_Known]) -> list[Value]:
+        """Sums of four products at a time, in steps of a fused multiply-add."""
+        sums: list[Value] = []
+        for k, known in enumerate(each):
+            x, y = known[factors[0]], known[factors[1]]
+            if factors[2]:
+                x = self.b.fneg(x)
+            if k % 4 == 0:
+                sums.append(self.b.fmul(x, y))
+            else:
+                sums[-1] = self.lanes.intrinsic("fma", x.type, [x, y, sums[-1]])
+        return sums
+
+    def turns(self, k: int) -> bool:
+        """Whether an operand is strided along the vectors and adjacent along the steps, the same for all rows."""
+        layout, count = self.layout, self.lanes.count
+        adjacent = layout.access[k] == "strided" and layout.steps[k] == "adjacent" and not layout.rows[k]
+        return adjacent and count % layout.several == 0 and not self.operands[k].dtype.is_complex
+
+    def turned(self, node: Node, k: int, pointer: ir.Value) -> list[Value]:
+        """The vectors of several steps of an operand that is strided: squares read along the steps and turned."""
+        b, several, count = self.b, self.layout.several, self.lanes.count
+        element = memory_type(node.dtype)
+        line = ir.VectorType(element, several)
+        rows = []
+        for lane in range(count):
+            place = I64(lane)
+            if lane:
+                place = self.smaller(place, self.left)  # beyond the end: the last one again
+            at = self.lanes.offset(pointer, b.mul(place, self.strides[k][-1]))
+            rows.append(b.load(at, typ=line, align=node.dtype.itemsize))
+        zipped = [I32(k // 2 + several * (k % 2)) for k in range(2 * several)]
+        halves = [ir.Constant(ir.VectorType(I32, several), half) for half in (zipped[:several], zipped[several:])]
+        squares = [rows[k : k + several] for k in range(0, count, several)]
+        for square in squares:
+            for _ in range(several.bit_length() - 1):
+                pairs = zip(square[: several // 2], square[several // 2 :], strict=True)
+                square[:] = [b.shuffle_vector(x, y, half) for x, y in pairs for half in halves]
+        while len(squares) > 1:
+            length = squares[0][0].type.count
+            both = ir.Constant(ir.VectorType(I32, 2 * length), [I32(k) for k in range(2 * length)])
+            pairs_of = zip(squares[::2], squares[1::2], strict=True)
+            squares = [[b.shuffle_vector(x, y, both) for x, y in zip(*pair, strict=True)] for pair in pairs_of]
+        return [self.lanes.widened(raw, node.dtype) for raw in squares[0]]
 
     def compute(
         self, known: _Known, pointers: Sequence[ir.Value], step: int | None, nodes: Sequence[Node],
