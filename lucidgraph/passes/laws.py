@@ -54,7 +54,9 @@ class Rule:
         return f"<{self.kind.name.lower()} rule: {self.law}>"
 
 
-def rule(law: str, on: type[Op] | Callable[[type[Op]], bool], kind: Kind = Kind.EXACT) -> Callable[[Rewrite], Rule]:
+def rule(
+    law: str, on: type[Op] | Callable[[type[Op]], bool], kind: Kind = Kind.EXACT
+) -> Callable[[Rewrite], Rule]:
     """Make a function of the bound op a rule. ``on`` is an op, or a question about an op's facts."""
     heads = (lambda op: op is on) if isinstance(on, type) else on
 

@@ -1,6 +1,6 @@
 """Every change of dtype becomes a ``cast`` node with its reason: the schema's policy, and autocast's.
 
-operands of an op go to the dtypes that ``Op.promoted`` names; a Python number takes its dtype here
+    operands of an op go to the dtypes that ``Op.promoted`` names; a Python number takes its dtype here
 """
 
 from __future__ import annotations

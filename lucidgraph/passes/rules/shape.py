@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ...ir import Op, Var
-from ...ir.ops.shape import BroadcastBackward, ConcatBackward, PadBackward, PermuteBackward, SliceBackward
+from ...ir.ops.shape import (
+    BroadcastBackward,
+    ConcatBackward,
+    PadBackward,
+    PermuteBackward,
+    SliceBackward,
+)
 from ..laws import Rule, rule
 
 
