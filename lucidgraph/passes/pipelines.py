@@ -19,9 +19,17 @@ from .simplify import simplify
 
 Pass = Callable[[Graph], Graph]
 
-EXPLICIT: Final[tuple[tuple[str, Pass], ...]] = (("promote", promote), ("broadcast", broadcast))
+EXPLICIT: Final[tuple[tuple[str, Pass], ...]] = (
+    ("promote", promote),
+    ("broadcast", broadcast),
+)
 
-TIDY: Final[tuple[tuple[str, Pass], ...]] = (("fold", fold), ("simplify", simplify), ("cse", cse), ("dce", dce))
+TIDY: Final[tuple[tuple[str, Pass], ...]] = (
+    ("fold", fold),
+    ("simplify", simplify),
+    ("cse", cse),
+    ("dce", dce),
+)
 
 Stage = tuple[str, Graph]
 
