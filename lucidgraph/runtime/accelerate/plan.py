@@ -27,6 +27,7 @@ from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
+from .placing import Placing
 from .steps import Steps
 from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
@@ -123,6 +124,9 @@ class Planner:
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
         self.replaced: set[int] = set()
+        self.moves: list[tuple[int, int, int]] = []
+        """Commands that only copy one buffer's elements to the same places of another."""
+        self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
@@ -181,7 +185,9 @@ class Planner:
 
     def kernel(self, node: Node) -> None:
         body: Graph = node.attrs["body"]
-        made = tuple(self.temporary(t.shape, t.dtype) for t in node.types)
+        made = tuple(
+            self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
+        )
         self.views[node] = made
         self.fused(body, [self.view(o) for o in node.operands], made, node)
 
@@ -369,7 +375,10 @@ class Planner:
     def copy(self, x: View, out: View) -> None:
         """Elements of ``x`` to the places of ``out``, which has the same shape."""
         if x.size:
+            number = len(self.plan.commands)
             self.fused(_single(StopGradientBackward, x, {}), [x], [out])
+            if (x.offset, x.strides) == (out.offset, out.strides):
+                self.moves.append((number, x.buffer, out.buffer))
 
     def contiguous(self, x: View) -> View:
         if x.contiguous:
@@ -448,6 +457,11 @@ class Planner:
             dying = self.dying(buffer)
             buffer.offset = arena.take(buffer.nbytes) if dying is None else dying.offset
             heapq.heappush(ends, (buffer.last, k))
+        for number, source, target in self.moves:
+            if id(self.plan.buffers[source]) in self.replaced:
+                both = self.plan.buffers[source], self.plan.buffers[target]
+                if all(b.kind == "temporary" for b in both) and both[0].offset == both[1].offset:
+                    self.plan.commands[number].items = 0  # it lies there
         self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
