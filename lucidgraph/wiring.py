@@ -108,7 +108,7 @@ def backends() -> dict[str, str]:
 
 def lowered(graph: Graph, be: IBackend, observe: Callable[[str, Graph], None] | None = None) -> Graph:
     """The graph as the backend gets it. Checks that the backend has the dtypes."""
-    final = run_passes(graph, pipeline(be.takes, be.fuses), observe)
+    final = run_passes(graph, pipeline(be.takes, be.fuses, be.keeps), observe)
     be.require_dtypes(final)
     return final
 

@@ -148,6 +148,9 @@ class Op:
     """The attribute that prints without its name: ``cast[int64]``."""
     flops_per_element: ClassVar[int] = 0
     """Floating-point operations per result element, for cost estimates; 0 for data movement."""
+    work: ClassVar[int] = 0
+    """About how many vector instructions an element takes on a processor: what computing it again costs, against the
+    bytes it is stored in. Functions are counted as the polynomials they are."""
 
     # -- as the autograd node of one graph node
 
@@ -346,6 +349,7 @@ class Elementwise(Op):
 
     elementwise = True
     flops_per_element = 1
+    work = 1
 
     @classmethod
     def broadcasted(cls, types: Types, attrs: Attrs) -> tuple[Shape, ...]:

@@ -12,97 +12,36 @@ would close a cycle). That search looks only at what stands between, so a chain 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ..ir import Graph, Node, Origin, TensorType, topological
+from ..ir import Builder, Graph, Node, Origin, TensorType, Var, topological
 from ..ir.ops.core import Constant, Input, Kernel, Result
+from ..ir.ops.reduce import Reduction
 from ..ir.types import Shape
+from .rebuild import rebuild
+from .share import Sharing
+from .units import Order, Unit
 
 MAX_MEMBERS: Final = 96
 """Longer chains are cut, so that code stays small and equal pieces share one kernel."""
 _LOOKED_AT: Final = 1024
 """How many reads are followed to find out whether a kernel may take a node in; beyond, it does not."""
-_GAP: Final = 1 << 128
-
-
-class _Unit:
-    """A kernel in the making, or one node outside kernels: ``full`` is None."""
-
-    __slots__ = ("at", "axes", "following", "full", "members", "number", "previous", "reads", "rows")
-
-    def __init__(self, number: int, full: Shape | None) -> None:
-        self.number = number
-        self.full = full
-        self.axes: tuple[int, ...] | None = None
-        self.members: dict[Node, bool] = {}
-        """Each member, and whether it is a row value."""
-        self.reads: dict[Node, None] = {}
-        """What members read, through views."""
-        self.rows: tuple[Shape, ...] = ()
-        """The shapes of row values."""
-        self.at = 0
-        self.previous: _Unit = self
-        self.following: _Unit = self
-
-    def set_axes(self, axes: tuple[int, ...]) -> None:
-        assert self.full is not None
-        self.axes = axes
-        kept = tuple(1 if k in axes else n for k, n in enumerate(self.full))
-        self.rows = (tuple(n for k, n in enumerate(self.full) if k not in axes), kept)
-
-    @property
-    def kept(self) -> Shape:
-        """The full shape with reduced axes of size 1."""
-        return self.rows[1]
-
-
-class _Order:
-    """Units in a line, each after all that it reads. Neighbours can be asked for, and places compared, at once."""
-
-    def __init__(self) -> None:
-        self.first = _Unit(-1, None)
-
-    def append(self, unit: _Unit) -> None:
-        self.insert([unit], self.first)
-
-    def insert(self, units: Sequence[_Unit], after: _Unit) -> None:
-        """Put units, in their order, before ``after``; before the first means at the end."""
-        before = after.previous
-        low = before.at
-        gap = _GAP if after is self.first else (after.at - low) // (len(units) + 1)
-        for unit in units:
-            low += gap
-            unit.at = low
-            unit.previous, before.following = before, unit
-            before = unit
-        before.following, after.previous = after, before
-        if not gap:
-            self.spread()
-
-    def remove(self, unit: _Unit) -> None:
-        unit.previous.following, unit.following.previous = unit.following, unit.previous
-
-    def spread(self) -> None:
-        """Number the line anew."""
-        unit, at = self.first.following, 0
-        while unit is not self.first:
-            at += _GAP
-            unit.at = at
-            unit = unit.following
 
 
 class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.count = 0
-        self.order = _Order()
-        self.unit_of: dict[Node, _Unit] = {}
+        self.order = Order()
+        self.unit_of: dict[Node, Unit] = {}
         self.base: dict[Node, Node] = {}
         """What a chain of views starts from."""
         self.place_of = {node: k for k, node in enumerate(graph.nodes)}
+        self.in_two: dict[Node, tuple[int, ...]] = {}
+        """Reductions that could begin in the kernel of what they read, over these of their axes."""
 
-    def run(self) -> Graph:
+    def run(self) -> None:
         for node in self.graph.nodes:
             if node.op.view:
                 self.base[node] = self.base.get(node.operands[0], node.operands[0])
@@ -110,6 +49,10 @@ class _Fusion:
                 self.place(node)
             elif node.op is not Constant:
                 self.join(node, self.unit(None), False)
+
+    def finished(self) -> Graph:
+        self.sharing = Sharing(self.order, self.unit_of, self.base, self.graph.outputs, self.merged, MAX_MEMBERS)
+        self.sharing.run()
         fused = self.rebuilt()
         # The units stand in a ring: the nodes in them, with the arrays they hold, must not wait for its collection.
         for unit in self.unit_of.values():
@@ -117,8 +60,8 @@ class _Fusion:
             unit.reads.clear()
         return fused
 
-    def unit(self, full: Shape | None) -> _Unit:
-        made = _Unit(self.count, full)
+    def unit(self, full: Shape | None) -> Unit:
+        made = Unit(self.count, full)
         self.count += 1
         self.order.append(made)
         return made
@@ -135,14 +78,23 @@ class _Fusion:
             if row is not None and self.pulled(self.read(node), unit):
                 self.join(node, unit, row)
                 return
+        if node.op.reduces:
+            self.consider_two(node)
         self.join(node, self.unit(node.operands[0].shape if node.op.reduces else node.shape), node.op.reduces)
 
-    def candidates(self, node: Node) -> list[_Unit]:
+    def consider_two(self, node: Node) -> None:
+        """Note where a reduction over more axes than its operand's kernel has could begin in that kernel."""
+        operand, axes = node.operands[0], node.attrs["axis"]
+        unit = self.unit_of.get(operand)
+        if unit is not None and unit.full == operand.shape and unit.axes and set(unit.axes) < set(axes):
+            self.in_two[node] = unit.axes
+
+    def candidates(self, node: Node) -> list[Unit]:
         """The kernels of the operands, the latest first."""
         found = {u.number: u for o in self.read(node) if (u := self.unit_of.get(o)) is not None and u.full is not None}
         return [found[k] for k in sorted(found, reverse=True)]
 
-    def fits(self, node: Node, unit: _Unit) -> bool | None:
+    def fits(self, node: Node, unit: Unit) -> bool | None:
         """Whether ``node`` would be a row value of ``unit`` (True), a full one (False), or does not fit (None)."""
         if len(unit.members) >= MAX_MEMBERS:
             return None
@@ -157,7 +109,7 @@ class _Fusion:
             return True
         return None
 
-    def readable(self, node: Node, unit: _Unit, row: bool) -> bool:
+    def readable(self, node: Node, unit: Unit, row: bool) -> bool:
         """Whether a full (or row) value of a kernel can read what is made in ``unit`` there: at the same point."""
         for operand in node.operands:
             base = self.base.get(operand, operand)
@@ -171,7 +123,7 @@ class _Fusion:
                 return False
         return True
 
-    def is_row_view(self, operand: Node, base: Node, unit: _Unit, row: bool) -> bool:
+    def is_row_view(self, operand: Node, base: Node, unit: Unit, row: bool) -> bool:
         """Whether a chain of views over a row value only adds, drops or repeats the reduced axes.
 
         The two shapes of row values differ in rank, and the elements of both stand in the same order: a view that
@@ -185,12 +137,12 @@ class _Fusion:
             operand = source
         return True
 
-    def pulled(self, nodes: Iterable[Node], unit: _Unit, besides: _Unit | None = None) -> bool:
+    def pulled(self, nodes: Iterable[Node], unit: Unit, besides: Unit | None = None) -> bool:
         """Move what makes these nodes before ``unit``, if it does not depend on ``unit``.
 
         Direct reads of ``unit`` do not count, nor do those of ``besides``.
         """
-        needed: set[_Unit] = set()
+        needed: set[Unit] = set()
         stack = [u for n in nodes if (u := self.unit_of.get(n)) is not None and u is not unit and u is not besides]
         left = _LOOKED_AT
         while stack:
@@ -209,7 +161,7 @@ class _Fusion:
             self.order.insert(found, unit)
         return True
 
-    def join(self, node: Node, unit: _Unit, row: bool) -> None:
+    def join(self, node: Node, unit: Unit, row: bool) -> None:
         """Make a node a member, and the kernels that it reads one with its own where that can be."""
         if unit.full is not None and node.op.reduces and unit.axes is None:
             unit.set_axes(node.attrs["axis"])
@@ -221,7 +173,7 @@ class _Fusion:
                 if other is not unit:
                     unit = self.merged(other, unit)
 
-    def merged(self, other: _Unit, unit: _Unit) -> _Unit:
+    def merged(self, other: Unit, unit: Unit) -> Unit:
         """``unit`` in one with ``other``, which it reads, where both have one domain and no third lies between them."""
         if other.full != unit.full or len(other.members) + len(unit.members) > MAX_MEMBERS:
             return unit
@@ -233,7 +185,8 @@ class _Fusion:
             return unit
         self.order.remove(unit)
         for node, row in unit.members.items():
-            self.unit_of[node] = other
+            if self.unit_of[node] is unit:
+                self.unit_of[node] = other
             other.members[node] = row
         other.reads.update(unit.reads)
         if other.axes is None and unit.axes is not None:
@@ -244,10 +197,10 @@ class _Fusion:
     # -- the new graph
 
     def rebuilt(self) -> Graph:
-        order: list[Node | _Unit] = []
-        seen: set[Node | _Unit] = set(self.graph.inputs)
+        order: list[Node | Unit] = []
+        seen: set[Node | Unit] = set(self.graph.inputs)
         for start in (*(n for n in self.graph.nodes if n.op.effect), *self.graph.outputs):
-            stack: list[tuple[Node | _Unit, bool]] = [(self.home(start), False)]
+            stack: list[tuple[Node | Unit, bool]] = [(self.home(start), False)]
             while stack:
                 unit, done = stack.pop()
                 if done:
@@ -255,13 +208,13 @@ class _Fusion:
                 elif unit not in seen:
                     seen.add(unit)
                     stack.append((unit, True))
-                    reads = self.externals(unit) if isinstance(unit, _Unit) else unit.operands
+                    reads = self.externals(unit) if isinstance(unit, Unit) else unit.operands
                     stack.extend((self.home(o), False) for o in reversed(reads))
         users = self.used_outside(order)
         new: dict[Node, Node] = {node: node for node in self.graph.inputs}
         nodes: list[Node] = []
         for unit in order:
-            if isinstance(unit, _Unit):
+            if isinstance(unit, Unit):
                 self.emit(unit, users, new, nodes)
             else:
                 operands = tuple(new[o] for o in unit.operands)
@@ -270,28 +223,28 @@ class _Fusion:
         outputs = [new[node] for node in self.graph.outputs]
         return Graph(self.graph.inputs, nodes, outputs, "explicit", self.graph.input_names)
 
-    def home(self, node: Node) -> Node | _Unit:
+    def home(self, node: Node) -> Node | Unit:
         """The kernel that makes a value, or the node itself."""
         unit = self.unit_of.get(node)
         return node if unit is None or unit.full is None else unit
 
-    def inside(self, operand: Node, unit: _Unit) -> bool:
+    def inside(self, operand: Node, unit: Unit) -> bool:
         """Whether an operand is made inside the kernel: a member, a view of a row value, or a constant."""
         base = self.base.get(operand, operand)
         return base.op is Constant or base in unit.members
 
-    def externals(self, unit: _Unit) -> list[Node]:
+    def externals(self, unit: Unit) -> list[Node]:
         reads = dict.fromkeys(o for node in unit.members for o in node.operands if not self.inside(o, unit))
         return list(reads)
 
-    def used_outside(self, order: Sequence[Node | _Unit]) -> set[Node]:
+    def used_outside(self, order: Sequence[Node | Unit]) -> set[Node]:
         """The members whose value leaves their kernel."""
         used = set(self.graph.outputs)
         for unit in order:
-            used.update(self.externals(unit) if isinstance(unit, _Unit) else unit.operands)
+            used.update(self.externals(unit) if isinstance(unit, Unit) else unit.operands)
         return used
 
-    def emit(self, unit: _Unit, users: set[Node], new: dict[Node, Node], nodes: list[Node]) -> None:
+    def emit(self, unit: Unit, users: set[Node], new: dict[Node, Node], nodes: list[Node]) -> None:
         externals = self.externals(unit)
         members = sorted(unit.members, key=self.place_of.__getitem__)
         local: dict[Node, Node] = {}
@@ -305,7 +258,7 @@ class _Fusion:
                 operands = tuple(local[operand] for operand in node.operands)
                 local[node] = node if operands == node.operands else node.replace(operands=operands)
                 body.append(local[node])
-        leaving = [node for node in members if node in users]
+        leaving = [node for node in members if node in users and self.unit_of[node] is unit]
         inner = Graph([local[n] for n in externals], body, [local[n] for n in leaving], "explicit")
         kernel = Node(
             Kernel, tuple(new[n] for n in externals), {"body": inner}, tuple(n.type for n in leaving),
@@ -327,6 +280,25 @@ def _names(members: Sequence[Node]) -> str:
     return " ".join(names if len(names) <= 8 else [*names[:7], "…"])
 
 
+def _in_two(graph: Graph, first: Mapping[Node, tuple[int, ...]]) -> Graph:
+    """The graph with these reductions as two: over some of their axes first, then over the others."""
+
+    def visit(builder: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+        axes = first.get(node)
+        if axes is None or not issubclass(node.op, Reduction):
+            return None
+        rest = tuple(k for k in node.attrs["axis"] if k not in axes)
+        made = node.op.in_two(Var(builder, operands[0]), axes, rest)
+        return None if made is None else made.reshape(node.shape).node
+
+    return rebuild(graph, visit, stage="fuse")
+
+
 def fuse(graph: Graph) -> Graph:
     """The graph with every elementwise op and reduction inside a Kernel node."""
-    return _Fusion(graph).run()
+    fusion = _Fusion(graph)
+    fusion.run()
+    if fusion.in_two:
+        fusion = _Fusion(_in_two(graph, fusion.in_two))
+        fusion.run()
+    return fusion.finished()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Final
 
 from ..config import config
@@ -35,13 +36,16 @@ TIDY: Final[tuple[tuple[str, Pass], ...]] = (
 Stage = tuple[str, Graph]
 
 
-def pipeline(takes: Container[str] = (), fuses: bool = False) -> tuple[tuple[str, Pass], ...]:
+def pipeline(
+    takes: Container[str] = (), fuses: bool = False, keeps: frozenset[str] = frozenset()
+) -> tuple[tuple[str, Pass], ...]:
     """All passes from a recorded graph to what a backend lowers."""
+    tidy = tuple((name, partial(simplify, keeps=keeps) if run is simplify else run) for name, run in TIDY)
     return (
         *EXPLICIT,
-        *TIDY,
+        *tidy,
         ("expand", lambda graph: expand(graph, takes)),
-        *TIDY,
+        *tidy,
         *((("attention", attention), ("causal", causal)) if AttendBackward.schema_v1.name in takes else ()),
         *((("fuse", fuse),) if fuses else ()),
     )

@@ -34,27 +34,30 @@ def watching(observer: Observer) -> Iterator[None]:
         _observers.remove(observer)
 
 
-def simplify(graph: Graph, kind: Kind | None = None) -> Graph:
-    """The graph rewritten by the rules up to ``kind``: by default those that ``config.rules`` names, the exact ones."""
+def simplify(graph: Graph, kind: Kind | None = None, keeps: frozenset[str] = frozenset()) -> Graph:
+    """The graph rewritten by the rules up to ``kind``: by default those that ``config.rules`` names, the exact ones.
+    The laws that a backend ``keeps`` to the bit are exact for real numbers there."""
     allowed = Kind[config.rules.upper()] if kind is None else kind
 
     def visit(builder: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
-        if not rules_of(node.op, allowed):
+        if not rules_of(node.op, allowed, keeps):
             return None
-        return _Place(builder, node, allowed).of(node if operands == node.operands else node.replace(operands=operands))
+        renewed = node if operands == node.operands else node.replace(operands=operands)
+        return _Place(builder, node, allowed, keeps).of(renewed)
 
     return rebuild(graph, visit)
 
 
-_tables: dict[tuple[type[Op], Kind], tuple[tuple[Rule, Origin], ...]] = {}
+_tables: dict[tuple[type[Op], Kind, frozenset[str]], tuple[tuple[Rule, Origin], ...]] = {}
 
 
-def rules_of(op: type[Op], kind: Kind) -> tuple[tuple[Rule, Origin], ...]:
+def rules_of(op: type[Op], kind: Kind, keeps: frozenset[str] = frozenset()) -> tuple[tuple[Rule, Origin], ...]:
     """The rules that may start at an op, in the order they are tried, with what they write on their nodes."""
-    table = _tables.get((op, kind))
+    table = _tables.get((op, kind, keeps))
     if table is None:
-        table = tuple((r, Origin("simplify", r.law)) for r in RULES if r.kind <= kind and r.heads(op))
-        _tables[op, kind] = table
+        known = (r for r in RULES if (r.kind <= kind or r.law in keeps) and r.heads(op))
+        table = tuple((r, Origin("simplify", r.law)) for r in known)
+        _tables[op, kind, keeps] = table
     return table
 
 
@@ -62,10 +65,11 @@ def rules_of(op: type[Op], kind: Kind) -> tuple[tuple[Rule, Origin], ...]:
 class _Place:
     """Rewriting in place of one node of the graph."""
 
-    def __init__(self, builder: Builder, node: Node, kind: Kind) -> None:
+    def __init__(self, builder: Builder, node: Node, kind: Kind, keeps: frozenset[str]) -> None:
         self.builder = builder
         self.node = node
         self.kind = kind
+        self.keeps = keeps
         self.left = _BOUND
 
     def of(self, node: Node) -> Node:
@@ -91,7 +95,7 @@ class _Place:
     def step(self, node: Node) -> tuple[Node, list[Node]] | None:
         """What the first rule that applies puts in ``node``'s place, and the nodes it wrote for that."""
         at = self.bound(node)
-        for rule, at.builder.origin in rules_of(node.op, self.kind):
+        for rule, at.builder.origin in rules_of(node.op, self.kind, self.keeps):
             found = rule.rewrite(at)
             if found is not None and found.node.types == node.types and found.node is not node:
                 self.left -= 1

@@ -49,6 +49,8 @@ class IBackend(ABC):
     takes: ClassVar[frozenset[str]] = frozenset()
     fuses: ClassVar[bool] = False
     """Whether the pipeline makes Kernel nodes for it."""
+    keeps: ClassVar[frozenset[str]] = frozenset()
+    """The laws of rounding that its arithmetic keeps to the bit, as ``passes/rules`` writes them."""
     dtypes: ClassVar[frozenset[DType]]
 
     @property

@@ -236,7 +236,9 @@ def test_functions_on_request(name: str, dtype: str) -> None:
 def test_two_arguments_in_the_documented_order() -> None:
     config.veclib = True
     x, y = RNG.uniform(0.5, 2, (2, 200, 200))
-    power, angle = outputs(BACKEND, lambda x, y: (x**y, lg.atan2(x, y)), x, y)
+    # One after the other: in one program they are one loop.
+    (power,) = outputs(BACKEND, lambda x, y: (x**y,), x, y)
+    (angle,) = outputs(BACKEND, lambda x, y: (lg.atan2(x, y),), x, y)
     assert {c[0] for c in called("vv")} == {"vvpow", "vvatan2"}
     np.testing.assert_allclose(power, x**y, rtol=1e-14)
     np.testing.assert_allclose(angle, np.arctan2(x, y), rtol=1e-14)

@@ -36,6 +36,7 @@ class SigmoidBackward(Unary):
     """y = 1/(1 + e^(-x))      ∂L/∂x = g y (1 - y)"""
 
     schema_v1 = OpSchema("sigmoid", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 22
     kSavesOutput = True
 
     @classmethod

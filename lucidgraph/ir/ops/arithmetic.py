@@ -98,6 +98,7 @@ class MaskedMulBackward(_Masked):
     """
 
     schema_v1 = OpSchema("masked_multiply", amp_policy=AmpPolicy.PROMOTE, arity=2, internal=True)
+    work = 3
     plain = MulBackward
     exactly_rounded = True
     kSavesInput = True
@@ -116,6 +117,7 @@ class DivBackward(Binary):
     """z = x / y      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True)
+    work = 6
     exactly_rounded = True
     kSavesInput = ("y",)
     kSavesOutput = True
@@ -135,6 +137,7 @@ class MaskedDivBackward(_Masked):
     """z = x / y, and 0 wherever x is exactly 0, whatever y is      ∂L/∂x = g / y, ∂L/∂y = -g z / y"""
 
     schema_v1 = OpSchema("masked_divide", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True, internal=True)
+    work = 8
     plain = DivBackward
     exactly_rounded = True
     kSavesInput = ("y",)
@@ -273,6 +276,7 @@ class ReciprocalBackward(Unary):
     """y = 1 / x      ∂L/∂x = -g y²"""
 
     schema_v1 = OpSchema("reciprocal", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 6
     exactly_rounded = True
     kSavesOutput = True
 
@@ -289,6 +293,7 @@ class FloorDivideBackward(Binary):
     """z = floor(x / y), rounding toward -∞; 0 for integer division by 0."""
 
     schema_v1 = OpSchema("floor_divide", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    work = 20
     zero_gradient = "floor division is a step function"
 
     @classmethod
@@ -308,6 +313,7 @@ class RemainderBackward(Binary):
     """z = x - floor(x / y) y, with the sign of y; 0 for integer ``% 0``      ∂L/∂x = g, ∂L/∂y = -g floor(x / y)"""
 
     schema_v1 = OpSchema("remainder", amp_policy=AmpPolicy.PROMOTE, arity=2)
+    work = 20
     kSavesInput = True
 
     @classmethod

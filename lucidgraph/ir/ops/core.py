@@ -124,6 +124,7 @@ class CastBackward(Op):
     schema_v1 = OpSchema("cast")
     bare = "dtype"
     elementwise = True
+    work = 1
     takes_wide_gradient = True
 
     @classmethod

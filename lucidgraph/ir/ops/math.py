@@ -39,6 +39,7 @@ class ExpBackward(Unary):
     """y = e^x      ∂L/∂x = g y"""
 
     schema_v1 = OpSchema("exp", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 14
     kSavesOutput = True
 
     @classmethod
@@ -54,6 +55,7 @@ class Exp2Backward(Unary):
     """y = 2^x      ∂L/∂x = g y ln 2"""
 
     schema_v1 = OpSchema("exp2", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 14
     kSavesOutput = True
 
     @classmethod
@@ -69,6 +71,7 @@ class Expm1Backward(Unary):
     """y = e^x - 1, accurate near 0      ∂L/∂x = g e^x        (y + 1 would lose the digits of a small e^x)"""
 
     schema_v1 = OpSchema("expm1", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 20
     kSavesInput = True
 
     @classmethod
@@ -84,6 +87,7 @@ class LogBackward(Unary):
     """y = ln x      ∂L/∂x = g / x"""
 
     schema_v1 = OpSchema("log", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 18
     kSavesInput = True
 
     @classmethod
@@ -99,6 +103,7 @@ class Log1pBackward(Unary):
     """y = ln(1 + x), accurate near 0      ∂L/∂x = g / (1 + x)"""
 
     schema_v1 = OpSchema("log1p", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 24
     kSavesInput = True
 
     @classmethod
@@ -114,6 +119,7 @@ class Log2Backward(Unary):
     """y = log₂ x      ∂L/∂x = g / (x ln 2)"""
 
     schema_v1 = OpSchema("log2", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 18
     kSavesInput = True
 
     @classmethod
@@ -129,6 +135,7 @@ class Log10Backward(Unary):
     """y = log₁₀ x      ∂L/∂x = g / (x ln 10)"""
 
     schema_v1 = OpSchema("log10", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 18
     kSavesInput = True
 
     @classmethod
@@ -209,6 +216,7 @@ class SqrtBackward(Unary):
     """y = √x      ∂L/∂x = g / 2y"""
 
     schema_v1 = OpSchema("sqrt", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 8
     exactly_rounded = True
     kSavesOutput = True
 
@@ -225,6 +233,7 @@ class RsqrtBackward(Unary):
     """y = 1/√x      ∂L/∂x = -g y³ / 2"""
 
     schema_v1 = OpSchema("rsqrt", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 16
     kSavesOutput = True
 
     @classmethod
@@ -244,6 +253,7 @@ class CbrtBackward(Unary):
     """y = ∛x, real also for negative x      ∂L/∂x = g / 3y²"""
 
     schema_v1 = OpSchema("cbrt", amp_policy=AmpPolicy.FORCE_FP32)
+    work = 24
     kSavesOutput = True
 
     @classmethod
@@ -268,6 +278,7 @@ class PowBackward(Binary):
     """
 
     schema_v1 = OpSchema("pow", amp_policy=AmpPolicy.FORCE_FP32, arity=2, real_valued=False)
+    work = 80
     kSavesInput = True
     kSavesOutput = True
 
@@ -382,6 +393,7 @@ class SinBackward(Unary):
     """y = sin x      ∂L/∂x = g cos x"""
 
     schema_v1 = OpSchema("sin", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 30
     kSavesInput = True
 
     @classmethod
@@ -397,6 +409,7 @@ class CosBackward(Unary):
     """y = cos x      ∂L/∂x = -g sin x"""
 
     schema_v1 = OpSchema("cos", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 30
     kSavesInput = True
 
     @classmethod
@@ -412,6 +425,7 @@ class TanBackward(Unary):
     """y = tan x      ∂L/∂x = g (1 + y²)"""
 
     schema_v1 = OpSchema("tan", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 40
     kSavesOutput = True
 
     @classmethod
@@ -427,6 +441,7 @@ class AsinBackward(Unary):
     """y = arcsin x      ∂L/∂x = g / √(1 - x²)"""
 
     schema_v1 = OpSchema("asin", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 24
     kSavesInput = True
 
     @classmethod
@@ -442,6 +457,7 @@ class AcosBackward(Unary):
     """y = arccos x      ∂L/∂x = -g / √(1 - x²)"""
 
     schema_v1 = OpSchema("acos", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 26
     kSavesInput = True
 
     @classmethod
@@ -457,6 +473,7 @@ class AtanBackward(Unary):
     """y = arctan x      ∂L/∂x = g / (1 + x²)"""
 
     schema_v1 = OpSchema("atan", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 24
     kSavesInput = True
 
     @classmethod
@@ -476,6 +493,7 @@ class Atan2Backward(Binary):
     """
 
     schema_v1 = OpSchema("atan2", amp_policy=AmpPolicy.PROMOTE, arity=2, real_valued=True)
+    work = 32
     kSavesInput = True
 
     @classmethod
@@ -517,6 +535,7 @@ class SinhBackward(Unary):
     """y = sinh x      ∂L/∂x = g cosh x"""
 
     schema_v1 = OpSchema("sinh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 26
     kSavesInput = True
 
     @classmethod
@@ -532,6 +551,7 @@ class CoshBackward(Unary):
     """y = cosh x      ∂L/∂x = g sinh x"""
 
     schema_v1 = OpSchema("cosh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 24
     kSavesInput = True
 
     @classmethod
@@ -547,6 +567,7 @@ class TanhBackward(Unary):
     """y = tanh x      ∂L/∂x = g (1 - y²)"""
 
     schema_v1 = OpSchema("tanh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 22
     kSavesOutput = True
 
     @classmethod
@@ -562,6 +583,7 @@ class AsinhBackward(Unary):
     """y = arsinh x      ∂L/∂x = g / cosh y        (√(1 + x²) without the square, which overflows)"""
 
     schema_v1 = OpSchema("asinh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 34
     kSavesOutput = True
 
     @classmethod
@@ -577,6 +599,7 @@ class AcoshBackward(Unary):
     """y = arcosh x      ∂L/∂x = g / (√(x - 1) √(x + 1))"""
 
     schema_v1 = OpSchema("acosh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 34
     kSavesInput = True
 
     @classmethod
@@ -593,6 +616,7 @@ class AtanhBackward(Unary):
     """y = artanh x      ∂L/∂x = g / (1 - x²)"""
 
     schema_v1 = OpSchema("atanh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 30
     kSavesInput = True
 
     @classmethod
@@ -613,6 +637,7 @@ class ErfBackward(Unary):
     """y = 2/√π ∫₀ˣ e^(-t²) dt      ∂L/∂x = g 2/√π e^(-x²)"""
 
     schema_v1 = OpSchema("erf", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
+    work = 30
     kSavesInput = True
 
     @classmethod

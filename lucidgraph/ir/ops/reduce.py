@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...dtypes import DType, bool_, float32, int64, to_real
+from ...dtypes import DType, bool_, complex128, float32, float64, int64, to_real
 from ...errors import AxisError, DTypeError
 from ..builder import Var
 from ..graph import Node
@@ -32,6 +32,11 @@ def reduced_shape(shape: Shape, axis: Axes, keepdims: bool) -> Shape:
     if keepdims:
         return tuple(1 if k in axis else n for k, n in enumerate(shape))
     return tuple(n for k, n in enumerate(shape) if k not in axis)
+
+
+def _wide(dtype: DType) -> DType:
+    """The dtype that sums are held in."""
+    return complex128 if dtype.is_complex else float64 if dtype.is_floating else dtype
 
 
 class Reduction(Op):
@@ -61,6 +66,17 @@ class Reduction(Op):
     @classmethod
     def result_dtype(cls, dtype: DType) -> DType:
         return dtype
+
+    @classmethod
+    def in_two(cls, x: Var, first: Axes, then: Axes) -> Var | None:
+        """The fold over both sets of axes, without them: over ``first``, and the results over ``then``. None where it
+        cannot be done so. Sums and products of floats are held in double between the two."""
+        if not cls.merges:
+            return None
+        wide = x.astype(_wide(x.dtype)) if cls.schema_v1.accumulate is Accumulate.WIDE else x
+        left = tuple(k - sum(a < k for a in first) for k in then)
+        inner = cls.of(wide, axis=first, keepdims=False)
+        return cls.of(inner, axis=left, keepdims=False).astype(cls.result_dtype(x.dtype))
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:
@@ -143,6 +159,12 @@ class MeanBackward(Reduction):
 
     schema_v1 = OpSchema("mean", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
     partial = "sum"
+
+    @classmethod
+    def in_two(cls, x: Var, first: Axes, then: Axes) -> Var | None:
+        total = SumBackward.in_two(x.astype(_wide(x.dtype)), first, then)
+        assert total is not None
+        return (total / float(prod(x.shape[k] for k in (*first, *then)))).astype(x.dtype)
 
     @staticmethod
     def dispatch(be: Any, a: Any, in_shape: Shape, axes: Axes, keepdims: bool, dt: DType) -> Any:

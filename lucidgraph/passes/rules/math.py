@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...ir import Op, Var
-from ..laws import Kind, Rule, integers, law, rule
+from ..laws import Kind, Rule, integers, law, real, rule
 
 
 @rule("floor(x) = x, x an integer; ceil, trunc, round likewise", on=lambda op: op.whole)
@@ -25,7 +25,9 @@ RULES: Final[tuple[Rule, ...]] = (
     law("pow(x, 1) = x", when=integers),
     law("pow(x, 1) = x", Kind.ROUNDING),
     law("pow(x, 2) = square(x)", when=integers),
-    law("pow(x, 2) = square(x)", Kind.ROUNDING),
+    law("pow(x, 2) = square(x)", Kind.ROUNDING, when=real),
+    law("pow(x, 3) = square(x) * x", Kind.ROUNDING, when=real),
+    law("pow(x, -1) = reciprocal(x)", Kind.ROUNDING, when=real),
     law("1 / sqrt(x) = rsqrt(x)", Kind.ROUNDING),
     law("reciprocal(sqrt(x)) = rsqrt(x)", Kind.ROUNDING),
     law("pow(x, 0.5) = sqrt(x)", Kind.DOMAIN),

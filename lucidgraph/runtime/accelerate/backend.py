@@ -20,6 +20,7 @@ from . import attention
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
 from .layouts import data_address
+from .math import KEEPS
 from .memory import BLOCKS, LARGE, empty
 from .plan import STOP, Plan, Planner
 from .system import SYSTEM, System
@@ -255,6 +256,7 @@ class AccelerateBackend(IBackend):
     dtypes = frozenset(ALL)
     fuses = True
     takes = frozenset(attention.OPS)
+    keeps = KEEPS
 
     def __init__(self, executor: Executor = EXECUTOR, system: System = SYSTEM) -> None:
         self._executor = executor

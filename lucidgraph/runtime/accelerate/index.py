@@ -7,7 +7,6 @@ plan's stop words, and nothing is read or written for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -21,6 +20,7 @@ from ...ir import Node
 from ...ir.types import Shape
 from .arithmetic import extremum
 from .machine import Machine
+from .placing import boxes_around, joined, ones, padded
 from .plan import STOP, Planner, Rule
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
@@ -214,32 +214,38 @@ def _command(
 
 
 def slice_update(planner: Planner, node: Node) -> View:
-    out = planner.temporary(node.shape, node.dtype)
-    planner.copy(planner.view(node.operands[0]), out)
-    planner.copy(planner.view(node.operands[1]), out.sliced(**node.attrs))
+    x, v = (planner.view(operand) for operand in node.operands)
+    out = planner.placing.out(node)
+    part = out.sliced(**node.attrs)
+    if v.lies_as(part):
+        for start, stop in boxes_around(out, node.attrs["start"], node.attrs["stop"]):
+            planner.copy(x.sliced(start, stop, ones(start)), out.sliced(start, stop, ones(start)))
+    else:
+        planner.copy(x, out)
+        planner.copy(v, part)
     return out
 
 
 def pad(planner: Planner, node: Node) -> View:
     x, value = (planner.view(o) for o in node.operands)
-    out = planner.temporary(node.shape, node.dtype)
-    planner.fill(value, out)
-    if x.size:
-        step = tuple(i + 1 for i in node.attrs["interior"])
+    out = planner.placing.out(node)
+    if not x.size or any(node.attrs["interior"]):
+        planner.fill(value, out)
+    else:
         low = node.attrs["low"]
-        stop = tuple(a + (n - 1) * s + 1 for n, a, s in zip(x.shape, low, step, strict=True))
-        planner.copy(x, out.sliced(low, stop, step))
+        for start, stop in boxes_around(out, low, tuple(a + n for a, n in zip(low, x.shape, strict=True))):
+            planner.fill(value, out.sliced(start, stop, ones(start)))
+    if x.size and not x.lies_as(padded(out, node)):
+        planner.copy(x, padded(out, node))
     return out
 
 
 def concat(planner: Planner, node: Node) -> View:
-    axis, at = node.attrs["axis"], 0
-    out = planner.temporary(node.shape, node.dtype)
-    for operand in node.operands:
-        x = planner.view(operand)
-        part = replace(out, offset=at * out.strides[axis], shape=x.shape)
-        planner.copy(x, part)
-        at += x.shape[axis]
+    out = planner.placing.out(node)
+    for k, operand in enumerate(node.operands):
+        x, part = planner.view(operand), joined(out, node, k)
+        if not x.lies_as(part):
+            planner.copy(x, part)
     return out
 
 

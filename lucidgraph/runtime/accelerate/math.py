@@ -246,10 +246,26 @@ def _power(lanes: Lanes, node: Node, args: list[Value]) -> Value:
         return _complex_power(lanes, node, args)
     dtype = node.dtype
     if dtype.is_floating:
-        return call(lanes, "pow", *args)
+        return _known_powers(lanes, *args)
     if dtype.is_bool:
         return lanes.b.or_(args[0], lanes.b.not_(args[1]))
     return _integer_power(lanes, args[0], args[1], dtype)
+
+
+def _known_powers(lanes: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
+    """x to the power y; 2, 3 and -1 as products and a quotient, which fused programs have as well (``KEEPS``)."""
+    b, element = lanes.b, y.type.element
+    result = call(lanes, "pow", x, y)
+    square = b.fmul(x, x)
+    for exponent, power in ((2.0, square), (3.0, b.fmul(square, x)), (-1.0, b.fdiv(lanes.constant(1.0, element), x))):
+        result = b.select(b.fcmp_ordered("==", y, lanes.constant(exponent, element)), power, result)
+    return result
+
+
+KEEPS: Final = frozenset(
+    f"{law} (real)" for law in ("pow(x, 2) = square(x)", "pow(x, 3) = square(x) * x", "pow(x, -1) = reciprocal(x)")
+)
+"""Laws of rounding that hold to the bit here."""
 
 
 def _integer_power(lanes: Lanes, x: ir.Value, n: ir.Value, dtype: DType) -> ir.Value:

@@ -22,13 +22,15 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.text import format_value
 from ...ir.types import Shape
-from . import loops
+from . import loops, tiles
 from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
+from .placing import Placing
 from .steps import Steps
 from .system import SYSTEM, System
+from .tiles import Tile, TileLayout, tile_of
 from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
@@ -127,6 +129,9 @@ class Planner:
         for node in graph.nodes:
             if len(node.operands) > 2:
                 self.alike.setdefault(node.operands, []).append(node)
+        self.moves: list[tuple[int, int, int]] = []
+        """Commands that only copy one buffer's elements to the same places of another."""
+        self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
@@ -194,7 +199,9 @@ class Planner:
 
     def kernel(self, node: Node) -> None:
         body: Graph = node.attrs["body"]
-        made = tuple(self.temporary(t.shape, t.dtype) for t in node.types)
+        made = tuple(
+            self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
+        )
         self.views[node] = made
         self.fused(body, [self.view(o) for o in node.operands], made, node)
 
@@ -230,6 +237,10 @@ class Planner:
         axes = axes_of(body, full, reduced, [*inputs, *outputs])
         axes = collapsed(axes)
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
+        tile = tile_of(body, axes, items, self.machine, self.threads)
+        if tile is not None:
+            self.tiled(body, tile, [*inputs, *outputs], node, count)
+            return
         axes, columns = ordered(axes, items, loops.lane_count(body, self.machine), len(inputs))
         if self.worth_splitting(body, axes, columns):
             self.in_two_steps(body, axes, columns, inputs, outputs, node)
@@ -294,13 +305,23 @@ class Planner:
         cost += points * sum(n.op.flops_per_element for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
-            " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy",
-            code, words, pointers, rows * chunks, cost, len(outputs), node=node,
+            name_of(body), code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
+
+    def tiled(self, body: Body, tile: Tile, views: Sequence[View], node: Node | None, count: int | None) -> None:
+        """One command: a reduction over broadcast operands."""
+        code = self.code(kernel_key(body, tile.layout), lambda: tiles.build(body, tile.layout, self.machine))
+        if count is None:
+            count = prod(a.size for a in tile.axes if a.reduced)
+        outputs = views[len(body.graph.inputs) :]
+        cost = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in views[: len(body.graph.inputs)])
+        cost += tile.points * sum(n.op.work for n in body.graph.nodes) // 2
+        pointers = [(tile.pointer(k), view) for k, view in enumerate(views)]
+        self.command(name_of(body), code, tile.words(count), pointers, tile.items, cost, len(outputs), node=node)
 
     def bytes_read(self, view: View) -> int:
         return prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) * view.dtype.itemsize
@@ -368,7 +389,10 @@ class Planner:
     def copy(self, x: View, out: View) -> None:
         """Elements of ``x`` to the places of ``out``, which has the same shape."""
         if x.size:
+            number = len(self.plan.commands)
             self.fused(_single(StopGradientBackward, x, {}), [x], [out])
+            if (x.offset, x.strides) == (out.offset, out.strides):
+                self.moves.append((number, x.buffer, out.buffer))
 
     def contiguous(self, x: View) -> View:
         if x.contiguous:
@@ -447,6 +471,11 @@ class Planner:
             dying = self.dying(buffer)
             buffer.offset = arena.take(buffer.nbytes) if dying is None else dying.offset
             heapq.heappush(ends, (buffer.last, k))
+        for number, source, target in self.moves:
+            if id(self.plan.buffers[source]) in self.replaced:
+                both = self.plan.buffers[source], self.plan.buffers[target]
+                if all(b.kind == "temporary" for b in both) and both[0].offset == both[1].offset:
+                    self.plan.commands[number].items = 0  # it lies there
         self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
@@ -454,6 +483,10 @@ class Planner:
             self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
+
+
+def name_of(body: Body) -> str:
+    return " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy"
 
 
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:
@@ -488,7 +521,7 @@ def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
     return Graph([operand], [node], [node], "explicit")
 
 
-def kernel_key(body: Body, layout: Layout) -> str:
+def kernel_key(body: Body, layout: Layout | TileLayout) -> str:
     """What a kernel's code depends on: not shapes."""
     numbers = {node: k for k, node in enumerate([*body.graph.inputs, *body.graph.nodes])}
     lines = [repr(layout)]

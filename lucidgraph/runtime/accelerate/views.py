@@ -40,6 +40,12 @@ class View:
         natural = row_major(self.shape, self.dtype.itemsize)
         return not self.size or all(s == t or n == 1 for n, s, t in zip(self.shape, self.strides, natural, strict=True))
 
+    def lies_as(self, other: View) -> bool:
+        """Whether it is the same elements, in the same shape."""
+        mine, theirs = zip(self.shape, self.strides, strict=True), zip(other.shape, other.strides, strict=True)
+        where = (self.buffer, self.offset, self.shape) == (other.buffer, other.offset, other.shape)
+        return where and all(a == b or a[0] == 1 for a, b in zip(mine, theirs, strict=True))
+
     def broadcast_to(self, shape: Shape) -> View:
         added = len(shape) - len(self.shape)
         own = zip(self.shape, self.strides, shape[added:], strict=True)
