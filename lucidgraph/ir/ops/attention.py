@@ -172,6 +172,7 @@ class AttendRowsBackward(Attention):
     queries, 2). From these the gradient of ``attend`` computes the weights again, instead of keeping them."""
 
     schema_v1 = OpSchema("attend_rows", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
+    kSavesInput = ("q", "k", "mask")
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -206,6 +207,7 @@ class AttendGradientBackward(Attention):
 
     schema_v1 = OpSchema("attend_gradient", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
     unmasked = 6
+    kSavesInput = ("q", "k", "v", "g", "mask")
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -228,11 +230,11 @@ class AttendGradientBackward(Attention):
         along = MatmulBackward.of(rows, v.swap_last()).reshape(weights.shape)
         total = MaskedMulBackward.of(along, weights).sum((3,), keepdims=True)
         moved = MaskedMulBackward.of(along - total, weights)
-        if wrt == "scores":
-            return moved
         if hidden > -inf and not added:
             for seen in _seen(q, k, mask, causal):
                 moved = WhereBackward.of(seen, moved, moved.full(0))
+        if wrt == "scores":
+            return moved
         scaled = _grouped((moved if over == 1 else moved / over) * scale, k)
         if wrt == "q":
             return MatmulBackward.of(scaled, k).reshape(q.shape)

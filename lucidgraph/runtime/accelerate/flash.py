@@ -535,6 +535,7 @@ class Backward(_Tiles):
             vain = b.and_(vain, self.finite("k", self.matrix("k", batch, shared, near), far, w["features"]))
             vain = b.and_(vain, self.vanishing(q, count, batch, shared, near, totals))
             limit = b.select(vain, near, limit)
+        slope = b.fdiv(self.scale, self.over) if self.form.divided else self.scale
         to_q = None
         if "q" in self.wants:
             to_q = self.place(w["to_q"], b.mul(before, narrow))
@@ -564,13 +565,13 @@ class Backward(_Tiles):
             if to_q is not None:
                 self.product(
                     (count, w["features"], n), (*moved, I64(PLAIN)), (k_there, w["k_pitch"], w["k_turn"]),
-                    (to_q, w["features"]), self.scale,
+                    (to_q, w["features"]), slope,
                     b.select(b.icmp_signed(">", start, I64(0)), self.one, self.zero),
                 )  # fmt: skip
             if "k" in self.wants:
                 self.product(
                     (n, w["features"], count), (*moved, I64(TURNED)), (q, w["q_pitch"], w["q_turn"]),
-                    (self.row(sums["k"], start, narrow), w["features"]), self.scale, self.one,
+                    (self.row(sums["k"], start, narrow), w["features"]), slope, self.one,
                 )  # fmt: skip
             if "scores" in self.wants:
                 self.copied(arriving, before, count, start, n)
