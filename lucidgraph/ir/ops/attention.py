@@ -46,7 +46,7 @@ def _checked(name: str, q: TensorType, k: TensorType, v: TensorType, mask: Tenso
 
 
 class _Masked(Composite):
-    """Base of these ops: a mask that is added has the dtype of the first operands, one that is a choice keeps its own."""
+    """Base of these ops: a mask that is added has the dtype of the first operands, one that is a choice its own."""
 
     @classmethod
     def shared_operands(cls, count: int) -> Sequence[int]:

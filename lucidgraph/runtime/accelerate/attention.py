@@ -29,7 +29,7 @@ class _Call:
     def __init__(self, planner: Planner, node: Node, words: Sequence[str], tiles: int) -> None:
         self.planner, self.node, self.names = planner, node, words
         q, k, v = (o.type for o in node.operands[:3])
-        batch, heads, queries, n = q.shape
+        _, heads, queries, n = q.shape
         self.dtype: DType = q.dtype
         share = heads // max(k.shape[1], 1)
         keys, width = k.shape[2], v.shape[3]

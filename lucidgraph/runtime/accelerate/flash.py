@@ -11,6 +11,7 @@ their weights are 0, but 0 times an infinity or NaN is NaN.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,8 +40,8 @@ _MASK: Final = ("mask", "mask_batch", "mask_head", "mask_row", "mask_column")
 FORWARD: Final = (*_SIZES, *(x + f for x in "qkv" for f in _MATRIX), *_MASK, "y", "totals")
 """Arguments: sizes; per operand its address, the bytes between batches, heads and rows, and how CBLAS reads it."""
 BACKWARD: Final = (
-    *_SIZES, "chunks", "pairs", *(x + f for x in "qkvg" for f in _MATRIX), *_MASK, "y", "totals", "to_q", "to_k", "to_v",
-    "to_scores",
+    *_SIZES, "chunks", "pairs", *(x + f for x in "qkvg" for f in _MATRIX), *_MASK, "y", "totals",
+    "to_q", "to_k", "to_v", "to_scores",
 )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ class Form:
     blind: float
 
 
-class _Tiles(KernelWriter):
+class _Tiles(KernelWriter, ABC):
     """Base of both kernels."""
 
     def __init__(self, words: tuple[str, ...], form: Form, library: Cblas, machine: Machine) -> None:
@@ -93,8 +94,9 @@ class _Tiles(KernelWriter):
         b.ret_void()
         return self.fn.module
 
+    @abstractmethod
     def item(self, item: ir.Value) -> None:
-        raise NotImplementedError
+        """What one item is."""
 
     # -- places
 
