@@ -1,4 +1,4 @@
-"""Attention in tiles against its formula in float64: sizes around tiles, masks, layouts, threads, what does not vanish."""
+"""Attention in tiles against its formula in float64: sizes, masks, layouts, threads, what does not vanish."""
 
 from __future__ import annotations
 

@@ -168,8 +168,10 @@ def _gradients(y: Var, operands: Sequence[Var], attrs: Any, grad_out: Var) -> li
 
 @register
 class AttendRowsBackward(Attention):
-    """Of each row of scores of ``attend``'s operands its greatest one, m, and Σ exp(score - m): (batch, heads,
-    queries, 2). From these the gradient of ``attend`` computes the weights again, instead of keeping them."""
+    """m = max s and Σ exp(s - m) of each row of ``attend``'s scores: (batch, heads, queries, 2)
+
+    From these its gradient computes the weights again, instead of keeping them.
+    """
 
     schema_v1 = OpSchema("attend_rows", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
     kSavesInput = ("q", "k", "mask")
@@ -202,8 +204,11 @@ class AttendRowsBackward(Attention):
 
 @register
 class AttendGradientBackward(Attention):
-    """The gradient of ``attend``, of result ``y``, with respect to q, k, v or the scores, as ``wrt`` says; g is that
-    of y, and ``rows`` what ``attend_rows`` gives. Written out, it needs neither y nor rows."""
+    """∂L/∂q, ∂L/∂k, ∂L/∂v or ∂L/∂s of ``attend``, as ``wrt`` says, given g = ∂L/∂y
+
+    Operands are q, k, v, g, the result y, what ``attend_rows`` gives, and the mask. Written out, it needs neither y nor
+    those rows.
+    """
 
     schema_v1 = OpSchema("attend_gradient", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
     unmasked = 6
