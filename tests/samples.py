@@ -15,6 +15,7 @@ import numpy as np
 from lucidgraph import dtypes
 from lucidgraph.dtypes import DType
 from lucidgraph.ir import Graph, Node, TensorType
+from lucidgraph.ir.evaluate import evaluate_node
 from lucidgraph.ir.op import get
 from lucidgraph.ir.ops.shape import SliceBackward
 
@@ -526,6 +527,45 @@ def _attentions() -> list[Sample]:
     return [*found, *(Sample((q, k, k), {"scale": 1.0, "causal": False}) for q, k in pairs)]
 
 
+def _attends() -> list[Sample]:
+    found = []
+    plain = {"scale": 0.4, "over": 1.0, "causal": False, "hidden": -math.inf, "added": False, "blind": 0.0}
+    for name in ("float32", "float64"):
+        shapes = (2, 4, 5, 5), (2, 2, 6, 5), (2, 2, 6, 2)
+        q, k, v = (array(name, s, seed=n, special=False) for n, s in enumerate(shapes))
+        seen = np.random.default_rng(4).random((2, 1, 5, 6)) < 0.6
+        seen[0, 0, 1] = False
+        bias = array(name, (4, 1, 6), special=False)
+        cases: list[tuple[tuple[np.ndarray, ...], dict[str, Any]]] = [
+            ((), {}), ((seen,), {}), ((bias,), {"blind": math.nan}), ((), {"causal": True}),
+            ((seen,), {"causal": True, "over": 3.0}), ((seen,), {"hidden": -1e9}),
+            ((), {"causal": True, "hidden": -1e9}), ((), {"causal": True, "hidden": -1e9, "added": True}),
+            # Hidden, but not out of sight.
+            ((seen,), {"causal": True, "hidden": -0.5}), ((bias,), {"causal": True, "hidden": -0.5, "added": True}),
+        ]  # fmt: skip
+        found += [Sample((q, k, v, *mask), {**plain, **changes}) for mask, changes in cases]
+        # More queries than keys: the first see nothing.
+        for blind in (0.0, math.nan):
+            found.append(Sample((q, k[:, :, :3], v[:, :, :3]), {**plain, "causal": True, "blind": blind}))
+    return found
+
+
+def _attend_rows() -> list[Sample]:
+    return [Sample(s.operands, {k: v for k, v in s.attrs.items() if k != "blind"}) for s in _attends()]
+
+
+def _attend_gradients() -> list[Sample]:
+    found = []
+    for sample, of_rows in zip(_attends(), _attend_rows(), strict=True):
+        with np.errstate(all="ignore"):
+            y = evaluate_node(node_of("attend", sample), sample.operands)
+            rows = evaluate_node(node_of("attend_rows", of_rows), sample.operands)
+        q, k, v, *mask = sample.operands
+        g = array(y.dtype.name, y.shape, seed=8, special=False)
+        found += [Sample((q, k, v, g, y, rows, *mask), {**sample.attrs, "wrt": w}) for w in ("q", "k", "v", "scores")]
+    return found
+
+
 def _small(names: Iterable[str], *attrs: dict[str, Any]) -> list[Sample]:
     return [s for a in attrs or ({},) for s in _unary(names, **a)]
 
@@ -648,6 +688,9 @@ SAMPLES: dict[str, list[Sample]] = {
     "overlap_add": _overlaps(),
     "conv": _convs(),
     "scaled_dot_product_attention": _attentions(),
+    "attend": _attends(),
+    "attend_rows": _attend_rows(),
+    "attend_gradient": _attend_gradients(),
     # linalg, nn
     "matmul": _matmuls(),
     "einsum": _einsums(),

@@ -3,15 +3,15 @@
 Nothing but the order of sums changes. The softmax may be the op or its formula; masks are choices between a score and
 one number, or are added. What lies between the first product and the second must serve nothing else.
 
-A mask that follows from the places of query and key alone, and lets each query see the keys up to its own place, becomes
-a fact of the op, so that what nobody sees is not computed.
+A mask that follows from the places of query and key alone, and lets each query see the keys up to its own place,
+becomes a fact of the op, so that what nobody sees is not computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, nan, prod
+from math import inf, isnan, nan, prod
 from typing import Any, Final, final
 
 import numpy as np
@@ -176,14 +176,20 @@ def _leads(node: Node) -> bool:
     return node.op is MatmulBackward
 
 
+def _number(node: Node) -> float | None:
+    """The real number that every element of a node is."""
+    value = uniform(node)
+    return float(value) if isinstance(value, int | float) else None
+
+
 def _chosen(node: Node) -> _Step | None:
     if node.op is not WhereBackward:
         return None
     condition, x, y = node.operands
     for inner, other, seen in ((x, y, True), (y, x, False)):
-        number = uniform(other)
-        if number is not None and uniform(inner) is None and number == number:
-            return inner, {"choices": ((condition, seen),), "hidden": float(number)}
+        number = _number(other)
+        if number is not None and not isnan(number) and uniform(inner) is None:
+            return inner, {"choices": ((condition, seen),), "hidden": number}
     return None
 
 
@@ -198,16 +204,16 @@ def _summed(node: Node) -> _Step | None:
 
 
 def _divided(node: Node) -> _Step | None:
-    number = uniform(node.operands[1]) if node.op is DivBackward else None
-    return None if number is None else (node.operands[0], {"over": float(number)})
+    number = _number(node.operands[1]) if node.op is DivBackward else None
+    return None if number is None else (node.operands[0], {"over": number})
 
 
 def _scaled(node: Node) -> _Step | None:
     if node.op is MulBackward:
         for inner, other in (node.operands, node.operands[::-1]):
-            number = uniform(other)
+            number = _number(other)
             if number is not None:
-                return inner, {"scale": float(number)}
+                return inner, {"scale": number}
     return None
 
 

@@ -143,6 +143,14 @@ def _casts(x: Any) -> Any:
     return tuple(lg.astype(x, d) for d in targets)
 
 
+def _attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    def loss(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        y = lg.nn.scaled_dot_product_attention(q, k, v, mask=mask)
+        return lg.sum(y * y) + lg.sum(lg.nn.scaled_dot_product_attention(q, k, v, mask="causal"))
+
+    return lg.value_and_grad(loss, argnums=(0, 1, 2) if mask.dtype == lg.bool_ else (0, 1, 2, 3))(q, k, v, mask)
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "float32": (_rows, _long, _moved, _views, _product, _casts),
     "float64": (_rows, _long, _product),
@@ -166,6 +174,12 @@ def programs() -> Iterator[tuple[str, Callable[..., Any], list[np.ndarray], bool
     big = rng.integers(-3, 4, (1, 262_147)).astype(np.float32)
     yield "long", _long, [big], True
     yield "long rows", _rows, [big], False
+    for heads, queries, keys, n, m in ((1, 1, 1, 1, 1), (3, 7, 5, 3, 4), (2, 65, 130, 17, 33), (1, 3, 700, 8, 8)):
+        shapes = (2, heads, queries, n), (2, 1, keys, n), (2, 1, keys, m)
+        q, k, v = (rng.standard_normal(s).astype(np.float32) for s in shapes)
+        bias = rng.standard_normal((heads, 1, keys)).astype(np.float32)
+        for mask in (bias, rng.random((2, 1, queries, keys)) < 0.7):
+            yield f"attention {q.shape} {k.shape} {mask.dtype}", _attention, [q, k, v, mask], False
     for seed in range(8):
         made = generate(seed, 20)
         yield f"generated {seed}", made.fn, list(made.args), True

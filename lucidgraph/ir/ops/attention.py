@@ -46,7 +46,7 @@ def _checked(name: str, q: TensorType, k: TensorType, v: TensorType, mask: Tenso
 
 
 class _Masked(Composite):
-    """Base of these ops: a mask that is added has the dtype of the first operands, one that is a choice keeps its own."""
+    """Base of these ops: a mask that is added has the dtype of the first operands, one that is a choice its own."""
 
     @classmethod
     def shared_operands(cls, count: int) -> Sequence[int]:
@@ -168,10 +168,13 @@ def _gradients(y: Var, operands: Sequence[Var], attrs: Any, grad_out: Var) -> li
 
 @register
 class AttendRowsBackward(Attention):
-    """Of each row of scores of ``attend``'s operands its greatest one, m, and Σ exp(score - m): (batch, heads,
-    queries, 2). From these the gradient of ``attend`` computes the weights again, instead of keeping them."""
+    """m = max s and Σ exp(s - m) of each row of ``attend``'s scores: (batch, heads, queries, 2)
+
+    From these its gradient computes the weights again, instead of keeping them.
+    """
 
     schema_v1 = OpSchema("attend_rows", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
+    kSavesInput = ("q", "k", "mask")
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -201,11 +204,15 @@ class AttendRowsBackward(Attention):
 
 @register
 class AttendGradientBackward(Attention):
-    """The gradient of ``attend``, of result ``y``, with respect to q, k, v or the scores, as ``wrt`` says; g is that
-    of y, and ``rows`` what ``attend_rows`` gives. Written out, it needs neither y nor rows."""
+    """∂L/∂q, ∂L/∂k, ∂L/∂v or ∂L/∂s of ``attend``, as ``wrt`` says, given g = ∂L/∂y
+
+    Operands are q, k, v, g, the result y, what ``attend_rows`` gives, and the mask. Written out, it needs neither y nor
+    those rows.
+    """
 
     schema_v1 = OpSchema("attend_gradient", amp_policy=AmpPolicy.KEEP_INPUT, arity=None, internal=True)
     unmasked = 6
+    kSavesInput = ("q", "k", "v", "g", "mask")
 
     @classmethod
     def infer(  # type: ignore[override]
@@ -228,11 +235,11 @@ class AttendGradientBackward(Attention):
         along = MatmulBackward.of(rows, v.swap_last()).reshape(weights.shape)
         total = MaskedMulBackward.of(along, weights).sum((3,), keepdims=True)
         moved = MaskedMulBackward.of(along - total, weights)
-        if wrt == "scores":
-            return moved
         if hidden > -inf and not added:
             for seen in _seen(q, k, mask, causal):
                 moved = WhereBackward.of(seen, moved, moved.full(0))
+        if wrt == "scores":
+            return moved
         scaled = _grouped((moved if over == 1 else moved / over) * scale, k)
         if wrt == "q":
             return MatmulBackward.of(scaled, k).reshape(q.shape)

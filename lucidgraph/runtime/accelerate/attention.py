@@ -29,7 +29,7 @@ class _Call:
     def __init__(self, planner: Planner, node: Node, words: Sequence[str], tiles: int) -> None:
         self.planner, self.node, self.names = planner, node, words
         q, k, v = (o.type for o in node.operands[:3])
-        batch, heads, queries, n = q.shape
+        _, heads, queries, n = q.shape
         self.dtype: DType = q.dtype
         share = heads // max(k.shape[1], 1)
         keys, width = k.shape[2], v.shape[3]
@@ -159,8 +159,9 @@ def attend_gradient(planner: Planner, node: Node) -> View:
         call.point(name, planner.contiguous(planner.view(operand)))
     pairs = prod(k.shape[:2])
     share = call.values["share"]
-    # Items enough for an even split.
-    chunks = min(share * call.blocks, planner.threads // gcd(pairs, planner.threads))
+    # Items enough for an even split. One thread does the chunks of two.
+    threads = max(planner.threads, 2)
+    chunks = min(share * call.blocks, threads // gcd(pairs, threads))
     call.values.update(chunks=chunks, pairs=pairs)
     outputs = {f"to_{name}": view for name, view in made.items()}
     if "scores" in made and node.attrs["causal"]:

@@ -11,6 +11,7 @@ their weights are 0, but 0 times an infinity or NaN is NaN.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,8 +40,8 @@ _MASK: Final = ("mask", "mask_batch", "mask_head", "mask_row", "mask_column")
 FORWARD: Final = (*_SIZES, *(x + f for x in "qkv" for f in _MATRIX), *_MASK, "y", "totals")
 """Arguments: sizes; per operand its address, the bytes between batches, heads and rows, and how CBLAS reads it."""
 BACKWARD: Final = (
-    *_SIZES, "chunks", "pairs", *(x + f for x in "qkvg" for f in _MATRIX), *_MASK, "y", "totals", "to_q", "to_k", "to_v",
-    "to_scores",
+    *_SIZES, "chunks", "pairs", *(x + f for x in "qkvg" for f in _MATRIX), *_MASK, "y", "totals",
+    "to_q", "to_k", "to_v", "to_scores",
 )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ class Form:
     blind: float
 
 
-class _Tiles(KernelWriter):
+class _Tiles(KernelWriter, ABC):
     """Base of both kernels."""
 
     def __init__(self, words: tuple[str, ...], form: Form, library: Cblas, machine: Machine) -> None:
@@ -93,8 +94,9 @@ class _Tiles(KernelWriter):
         b.ret_void()
         return self.fn.module
 
+    @abstractmethod
     def item(self, item: ir.Value) -> None:
-        raise NotImplementedError
+        """What one item is."""
 
     # -- places
 
@@ -535,6 +537,7 @@ class Backward(_Tiles):
             vain = b.and_(vain, self.finite("k", self.matrix("k", batch, shared, near), far, w["features"]))
             vain = b.and_(vain, self.vanishing(q, count, batch, shared, near, totals))
             limit = b.select(vain, near, limit)
+        slope = b.fdiv(self.scale, self.over) if self.form.divided else self.scale
         to_q = None
         if "q" in self.wants:
             to_q = self.place(w["to_q"], b.mul(before, narrow))
@@ -564,13 +567,13 @@ class Backward(_Tiles):
             if to_q is not None:
                 self.product(
                     (count, w["features"], n), (*moved, I64(PLAIN)), (k_there, w["k_pitch"], w["k_turn"]),
-                    (to_q, w["features"]), self.scale,
+                    (to_q, w["features"]), slope,
                     b.select(b.icmp_signed(">", start, I64(0)), self.one, self.zero),
                 )  # fmt: skip
             if "k" in self.wants:
                 self.product(
                     (n, w["features"], count), (*moved, I64(TURNED)), (q, w["q_pitch"], w["q_turn"]),
-                    (self.row(sums["k"], start, narrow), w["features"]), self.scale, self.one,
+                    (self.row(sums["k"], start, narrow), w["features"]), slope, self.one,
                 )  # fmt: skip
             if "scores" in self.wants:
                 self.copied(arriving, before, count, start, n)
