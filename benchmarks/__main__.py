@@ -1,7 +1,7 @@
 """The table: ``python -m benchmarks [--rows ROW,…] [--peers PEER,…] [--repeats N] [--python PATH]``.
 
 One process per peer, asked in turn, so that they share whatever else the machine does. Every result is checked against
-NumPy in float64. Compare only figures of one run. They go to out/benchmarks.json, whose other rows are kept, and from
+NumPy in float64. Compare only figures of one run. They go to out/table.json, whose other rows are kept, and from
 there into a table and a chart beside it. The backend for MLX: ``--ours lucidgraph-mlx --peers lucidgraph-mlx,mlx``.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -23,27 +22,17 @@ from typing import Any
 
 from benchmarks import chart
 from benchmarks.peers import PEERS
+from benchmarks.results import OUT, ROOT, environment, save, seconds
 from benchmarks.workloads import WORKLOADS
-
-ROOT = Path(__file__).parent.parent
-
-
-def seconds(value: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-9:.0f} ns"
 
 
 class Process:
     """A peer, or what measures the machine, running: ``absent`` says why it does not."""
 
     def __init__(self, *command: str) -> None:
-        env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH", "")]))
         pipe = subprocess.PIPE
         self.running = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env, cwd=ROOT
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=ROOT
         )
         told = self.answer()
         self.absent: str | None = told.get("absent")
@@ -64,8 +53,21 @@ class Process:
         return self.answer()
 
 
+@contextmanager
+def alone(path: str | None) -> Iterator[None]:
+    """Holding a lock on the file ``path``, for those who share a machine."""
+    if path is None:
+        yield
+        return
+    import fcntl
+
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def measured(
-    row: str, running: dict[str, Process], machine: Process, repeats: int, each: float, folder: str
+    row: str, running: dict[str, Process], machine: Process, repeats: int, each: float, folder: str, lock: str | None
 ) -> dict[str, Any]:
     """The row's peers: each with its error, median, least time, or why it is missing; the limit beside them."""
     work = WORKLOADS[row]
@@ -74,16 +76,17 @@ def measured(
     rounds: dict[str, list[float]] = {peer: [] for peer in able}
     least = {peer: float("inf") for peer in able}
     limit: list[float] = []
-    for _ in range(repeats):
-        for peer in able:
-            times = running[peer].ask("measure", each)["times"]
-            rounds[peer].append(statistics.median(times))
-            least[peer] = min(least[peer], *times)
-            time.sleep(0.002)  # for threads that spin after their work
-        if work.memory and able:
-            limit += machine.ask("triad", found[able[0]]["bytes"])["times"]
-        elif work.flops:
-            limit += [work.flops(*work.size) / rate for rate in machine.ask("sgemm")["times"]]
+    with alone(lock):
+        for _ in range(repeats):
+            for peer in able:
+                times = running[peer].ask("measure", each)["times"]
+                rounds[peer].append(statistics.median(times))
+                least[peer] = min(least[peer], *times)
+                time.sleep(0.002)  # for threads that spin after their work
+            if work.memory and able:
+                limit += machine.ask("triad", found[able[0]]["bytes"])["times"]
+            elif work.flops:
+                limit += [work.flops(*work.size) / rate for rate in machine.ask("sgemm")["times"]]
     for peer in able:
         found[peer] |= {"median": statistics.median(rounds[peer]), "least": least[peer], "rounds": rounds[peer]}
         found[peer]["right"] = found[peer]["error"] <= work.tolerance
@@ -101,11 +104,11 @@ def ratio(found: dict[str, Any], ours: str) -> tuple[float, str] | None:
     return times[best] / found[ours]["median"], best
 
 
-def cell(told: dict[str, Any]) -> str:
+def cell(told: dict[str, Any], least: bool) -> str:
     if "median" not in told:
         return "-"
     wrong = "" if told["right"] else f" (error {told['error']:.0e})"
-    return f"{seconds(told['median'])} ({seconds(told['least'])}){wrong}"
+    return seconds(told["median"]) + f" ({seconds(told['least'])})" * least + wrong
 
 
 def of_limit(row: str, found: dict[str, Any], ours: str) -> str:
@@ -116,13 +119,13 @@ def of_limit(row: str, found: dict[str, Any], ours: str) -> str:
     return f"{share:.0%} of {'triad' if WORKLOADS[row].memory else 'sgemm'}"
 
 
-def table(results: dict[str, Any], peers: list[str], ours: str) -> Iterator[str]:
+def table(results: dict[str, Any], peers: list[str], ours: str, least: bool = True) -> Iterator[str]:
     yield f"| workload | {' | '.join(peers)} | best peer | ratio | of the limit |"
     yield "|---" * (len(peers) + 4) + "|"
     for row, found in results.items():
         best = ratio(found, ours)
         end = f"{best[1] if best else '-'} | {f'{best[0]:.2f}' if best else '-'} | {of_limit(row, found, ours)}"
-        yield f"| {row} | {' | '.join(cell(found.get(p, {})) for p in peers)} | {end} |"
+        yield f"| {row} | {' | '.join(cell(found.get(p, {}), least) for p in peers)} | {end} |"
 
 
 def summary(results: dict[str, Any], ours: str) -> Iterator[str]:
@@ -138,31 +141,16 @@ def summary(results: dict[str, Any], ours: str) -> Iterator[str]:
             yield f"  {row}: WRONG or failed: {found[ours].get('missing', found[ours].get('error'))}"
 
 
-def write(kept: dict[str, Any], json_file: Path, ours: str) -> None:
+def write(kept: dict[str, Any], file: Path, ours: str) -> None:
     """The figures, and a table and a chart of all of them beside."""
-    json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(kept, indent=1))
     results = {row: kept["rows"][row] for row in WORKLOADS if row in kept["rows"]}
     peers = [p for p in PEERS if any("median" in found.get(p, {}) for found in results.values())]
-    json_file.with_suffix(".md").write_text("\n".join([*table(results, peers, ours), *summary(results, ours), ""]))
     ratios = {row: best for row, found in results.items() if (best := ratio(found, ours))}
+    picture = None
     if ratios:
         ordered = dict(sorted(ratios.items(), key=lambda item: -item[1][0]))
         picture = chart.bars(f"The best peer's time by {ours}'s, and that peer", ordered)
-        json_file.with_suffix(".svg").write_text(picture)
-
-
-@contextmanager
-def alone(path: str | None) -> Iterator[None]:
-    """Holding a lock on the file ``path``, for those who share a machine."""
-    if path is None:
-        yield
-        return
-    import fcntl
-
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    save(file, kept, [*table(results, peers, ours, least=False), *summary(results, ours)], picture)
 
 
 def main() -> int:
@@ -173,8 +161,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, help="rounds over the peers (5)")
     parser.add_argument("--seconds", type=float, default=0.1, help="of each peer in each round (0.1)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the peers; ours is this one")
-    parser.add_argument("--json", type=Path, default=ROOT / "out" / "benchmarks.json", help="where figures are added")
-    parser.add_argument("--lock", help="a file to hold locked while measuring")
+    parser.add_argument("--json", type=Path, default=OUT / "table.json", help="where figures are added")
+    parser.add_argument("--lock", help="a file to hold locked while measuring, not while compiling")
     asked = parser.parse_args()
     rows = asked.rows.split(",") if asked.rows else list(WORKLOADS)
     names = asked.peers.split(",") if asked.peers else [p for p in PEERS if p != "lucidgraph-mlx"]
@@ -189,8 +177,7 @@ def main() -> int:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
-            with alone(asked.lock):
-                results[row] = measured(row, running, machine, asked.repeats, asked.seconds, folder)
+            results[row] = measured(row, running, machine, asked.repeats, asked.seconds, folder, asked.lock)
             lines = list(table({row: results[row]}, list(running), asked.ours))
             print("\n".join(lines if row == rows[0] else lines[2:]), flush=True)
     for process in [*running.values(), machine]:

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.peers import PEERS, MissingError
+from benchmarks.results import OUT, ROOT, environment, save
 from benchmarks.workloads import WORKLOADS
-
-ROOT = Path(__file__).parent.parent
 
 
 def one(peer: str, row: str) -> float:
@@ -36,11 +33,12 @@ def one(peer: str, row: str) -> float:
 
 def fresh(peer: str, row: str, python: str, folder: str) -> float | None:
     """In a process whose caches lie in ``folder``."""
-    env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-    env |= {"PYTHONPATH": str(ROOT), "TMPDIR": folder, "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax"}
-    env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-    env |= {"XDG_CACHE_HOME": f"{folder}/cache", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/torch"}
-    env |= {"NUMBA_CACHE_DIR": f"{folder}/numba", "PYTENSOR_FLAGS": f"base_compiledir={folder}/pytensor"}
+    env = environment(
+        TMPDIR=folder, XDG_CACHE_HOME=f"{folder}/cache", JAX_COMPILATION_CACHE_DIR=f"{folder}/jax",
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0", JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+        TORCHINDUCTOR_CACHE_DIR=f"{folder}/torch", NUMBA_CACHE_DIR=f"{folder}/numba",
+        PYTENSOR_FLAGS=f"base_compiledir={folder}/pytensor",
+    )  # fmt: skip
     command = [sys.executable if peer == "lucidgraph" else python, "-m", "benchmarks.first_call", "--one", peer, row]
     done = subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
@@ -62,7 +60,8 @@ def main() -> int:
             print(reason, file=sys.stderr)
             return 1
         return 0
-    print("| row | peer | cold | second process |\n|---|---|---|---|")
+    lines = ["| row | peer | cold | second process |", "|---|---|---|---|"]
+    print("\n".join(lines))
     results: dict[str, dict[str, list[list[float]]]] = {}
     for row in asked.rows.split(","):
         pairs: dict[str, list[list[float]]] = {peer: [] for peer in asked.peers.split(",")}
@@ -74,10 +73,10 @@ def main() -> int:
                     found.append([t for t in times if t is not None])
         for peer, found in pairs.items():
             cells = [f"{statistics.median(t):.3f} s ({min(t):.3f})" for t in zip(*found, strict=True)] or ["-", "-"]
-            print(f"| {row} | {peer} | {' | '.join(cells)} |", flush=True)
+            lines.append(f"| {row} | {peer} | {' | '.join(cells)} |")
+            print(lines[-1], flush=True)
         results[row] = pairs
-    (ROOT / "out").mkdir(exist_ok=True)
-    (ROOT / "out" / "first_call.json").write_text(json.dumps(results, indent=1))
+    save(OUT / "first_call.json", results, lines)
     return 0
 
 

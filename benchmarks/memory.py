@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import gc
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -23,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import PEERS, MissingError
+from benchmarks.results import OUT, ROOT, environment, save
 from benchmarks.workloads import WORKLOADS
 
-ROOT = Path(__file__).parent.parent
 LARGE: dict[str, tuple[int, ...]] = {
     "pairwise_grad": (8192, 8192, 64),
     "mlp": (16_384, 784, 512, 512, 10),
@@ -89,7 +88,7 @@ def one(peer: str, row: str) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--rows", default=",".join(LARGE))
-    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--peers", default=",".join(p for p in PEERS if p != "lucidgraph-mlx"))
     parser.add_argument("--python", default=sys.executable, help="interpreter of the peers; ours is this one")
     parser.add_argument("--one", nargs=2, metavar=("PEER", "ROW"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -101,26 +100,24 @@ def main() -> int:
             print(json.dumps({"missing": str(reason)}))
         return 0
     peers, results = asked.peers.split(","), {}
-    print(f"MB above the inputs: first call / steady\n\n| row | {' | '.join(peers)} | foretold, measured |")
-    print("|---" * (len(peers) + 2) + "|")
+    lines = [f"| MB, first call / steady | {' | '.join(peers)} | foretold, measured |", "|---" * (len(peers) + 2) + "|"]
+    print("\n".join(lines))
     for row in asked.rows.split(","):
         results[row] = {peer: fresh(peer, row, asked.python) for peer in peers}
         cells = [f"{t['first'] / 1e6:.0f} / {t['steady'] / 1e6:.0f}" if "first" in t else "-"
                  for t in results[row].values()]  # fmt: skip
         ours = results[row].get("lucidgraph", {})
         end = f"{ours['foretold'] / 1e6:.1f}, {ours['large'] / 1e6:.1f}" if "large" in ours else "-"
-        print(f"| {row} | {' | '.join(cells)} | {end} |", flush=True)
-    (ROOT / "out").mkdir(exist_ok=True)
-    (ROOT / "out" / "memory.json").write_text(json.dumps(results, indent=1))
+        lines.append(f"| {row} | {' | '.join(cells)} | {end} |")
+        print(lines[-1], flush=True)
+    save(OUT / "memory.json", results, lines)
     return 0
 
 
 def fresh(peer: str, row: str, python: str) -> dict[str, Any]:
-    env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-    env["PYTHONPATH"] = str(ROOT)
     python = sys.executable if peer == "lucidgraph" else python
-    done = subprocess.run([python, "-m", "benchmarks.memory", "--one", peer, row], cwd=ROOT, env=env, text=True,
-                          capture_output=True)  # fmt: skip
+    command = [python, "-m", "benchmarks.memory", "--one", peer, row]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), text=True, capture_output=True)
     try:
         return json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
