@@ -3,13 +3,15 @@
 #   make test        lint, types and the whole test suite
 #   make quick       the part of the suite that takes under a minute
 #   make full        the long form: every kernel through MLX's own compiler, many more random cases
-#   make bench       timings beside NumPy's and MLX's
+#   make bench       timings beside those of NumPy, MLX and whatever else PEERS, an interpreter, has installed (out/)
 #   make lint types  ruff; mypy
 #   make clean       remove everything the others made
 # PYTHON chooses the interpreter, EXTRAS what is installed (EXTRAS=dev leaves MLX out), PYTEST_ARGS goes to pytest.
 
 PYTHON ?= python3
 WORKERS ?= 2
+REPEATS ?= 3
+PEERS ?= $(BIN)/python
 ifeq ($(shell uname -s),Darwin)
 EXTRAS ?= dev
 else
@@ -59,7 +61,11 @@ full: lint types
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.stages
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.limits
+	$(BIN)/python -m benchmarks --repeats $(REPEATS) --python $(PEERS)
+	$(BIN)/python -m benchmarks.memory --python $(PEERS)
+	$(BIN)/python -m benchmarks.first_call --python $(PEERS)
+	$(BIN)/python -m benchmarks.growth --largest 1e7 --seconds 0.03
 
 lint: $(READY)
 	$(BIN)/python -m ruff check lucidgraph tests docs examples benchmarks

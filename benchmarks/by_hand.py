@@ -11,8 +11,8 @@ from numba import get_num_threads, njit, prange
 
 __all__ = ["KERNELS"]
 
-alone = njit(fastmath=True)
-shared = njit(parallel=True, fastmath=True)
+alone = njit(fastmath=True, cache=True)
+shared = njit(parallel=True, fastmath=True, cache=True)
 ONE, HALF = np.float32(1), np.float32(0.5)
 
 
@@ -346,8 +346,9 @@ def kmeans(points, centres):
 def scatter_add(table, ids, values):
     out = table.copy()
     for i in range(ids.size):
-        for j in range(table.shape[1]):
-            out[ids[i], j] += values[i, j]
+        row = out[ids[i]]
+        for j in range(row.size):
+            row[j] += values[i, j]
     return out
 
 
@@ -355,8 +356,9 @@ def scatter_add(table, ids, values):
 def gather(table, ids, g):
     out = np.empty_like(g)
     for i in prange(ids.size):
-        for j in range(table.shape[1]):
-            out[i, j] = table[ids[i], j] * HALF + g[i, j]
+        row = table[ids[i]]
+        for j in range(row.size):
+            out[i, j] = row[j] * HALF + g[i, j]
     return out
 
 

@@ -18,6 +18,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
+from benchmarks.results import OUT, save
+
 __all__ = ["LOOPS", "Machine", "THREADS"]
 
 THREADS = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
@@ -198,5 +200,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--serve"]:
         serve()
     else:
+        lines = []
         for line in report():
+            lines.append(line)
             print(line, flush=True)
+        save(OUT / "limits.json", {}, lines)

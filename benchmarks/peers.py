@@ -113,17 +113,19 @@ def over_lucidgraph(lg: Any) -> Any:
     )  # fmt: skip
 
 
-def lucidgraph_peer(backend: str = "accelerate") -> Peer:
+def lucidgraph_peer() -> Peer:
     import lucidgraph as lg
 
+    lg.backends()  # loads them, which other peers do when they are imported
     xp = over_lucidgraph(lg)
-    return Peer("this tree", lambda name, work, args: Call(lg.compile(work.fn(xp), backend=backend), args))
+    return Peer("this tree", lambda name, work, args: Call(lg.compile(work.fn(xp), backend="accelerate"), args))
 
 
 def jax_peer() -> Peer:
     import jax
 
     jax.config.update("jax_platforms", "cpu")
+    jax.devices()  # starts the backend
     jnp, lax = jax.numpy, jax.lax
     channels_last = ("NHWC", "OHWI", "NHWC")
     xp = namespace(
@@ -145,7 +147,8 @@ def jax_peer() -> Peer:
     return Peer(jax.__version__, prepare)
 
 
-def mlx_peer() -> Peer:
+def mlx_peer(ours: bool = False) -> Peer:
+    """``ours``: the workload over lucidgraph's names, compiled by it for MLX."""
     import mlx.core as mx
     import mlx.nn as nn
 
@@ -161,7 +164,11 @@ def mlx_peer() -> Peer:
     def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
         if any(a.dtype == np.float64 for a in workloads.leaves(list(args))):
             raise MissingError("mx.array has no float64 but on request")
-        compiled = mx.compile(work.fn(xp))
+        if ours:
+            lg = importlib.import_module("lucidgraph")
+            compiled = lg.compile(work.fn(over_lucidgraph(lg)), backend="mlx")
+        else:
+            compiled = mx.compile(work.fn(xp))
         if work.numpy_in_and_out:
             return Call(lambda *args: np.asarray(compiled(*map(mx.array, args))), args)
         given = each(mx.array, args)
@@ -269,6 +276,8 @@ def pytensor_peer() -> Peer:
     )  # fmt: skip
 
     def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        if name == "block":
+            raise MissingError("it takes minutes to compile")
         symbols = each(lambda a: pt.tensor(dtype=str(a.dtype), shape=a.shape), args)
         out = work.fn(xp)(*symbols)
         flat = workloads.leaves(list(out) if isinstance(out, list | tuple) else out)
@@ -324,6 +333,7 @@ def numexpr_peer() -> Peer:
 PEERS: dict[str, Callable[[], Peer]] = {
     "lucidgraph": lucidgraph_peer,
     "numpy": numpy_peer,
+    "lucidgraph-mlx": lambda: mlx_peer(ours=True),
     "mlx": mlx_peer,
     "jax": jax_peer,
     "torch": lambda: torch_peer("eager"),
