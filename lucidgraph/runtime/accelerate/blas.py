@@ -40,6 +40,7 @@ class Cblas:
     ``integer`` is the type of its sizes and leading dimensions, ``address`` gives a function's address by its plain
     name (``"sgemm"``). ``get_threading`` and ``set_threading`` are the addresses of functions that read and set whether
     the calling thread's products use several threads (0) or one (1); 0 where the library is set up once for all.
+    ``tiles``: products of up to so many multiplications are faster in tiles of our own.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Cblas:
     address: Callable[[str], int]
     get_threading: int = 0
     set_threading: int = 0
+    tiles: int = 0
 
 
 def gemm(dtype: DType, library: Cblas) -> int:

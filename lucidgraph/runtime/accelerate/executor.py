@@ -1,8 +1,9 @@
 """The native loop that runs a plan: its kernels one after another, each split among threads.
 
 A plan is a table of commands, five 64-bit integers each: the kernel's address, its arguments' address, the number of
-items, whether to split them, and the cost. Items are split evenly: thread t of T takes those from t n/T to (t+1) n/T,
-so a plan's results depend on nothing but its own data.
+items, whether to split them, and the cost. Items are split evenly: part p of P has those from p n/P to before
+(p+1) n/P. What an item is, and so a plan's results, does not depend on the parts nor on who does them. What is worth
+little is split only where no thread sleeps.
 
 ``run`` is entered holding the interpreter's lock, gives it up where the plan is worth it, and takes it back now and
 then to see whether a signal has come.
@@ -36,7 +37,11 @@ SIGNAL_COST: Final = 1 << 27
 RELEASE_COST: Final = 1 << 17
 """The cost from which the interpreter's lock is given up."""
 PARALLEL_COST: Final = 1 << 18
-"""The cost of a plan, in bytes moved, from which its large kernels are split."""
+"""The cost of a kernel, in bytes moved, from which it is split though threads must be woken for it."""
+BRIEF_COST: Final = 1 << 17
+"""The cost from which it is split among threads that are awake: about a microsecond's work."""
+SHARED_COST: Final = 1 << 17
+"""The cost of a plan from which its kernels are split."""
 
 
 class ExecutorModule:
@@ -90,9 +95,11 @@ class ExecutorModule:
         b = ir.IRBuilder(fn.append_basic_block("entry"))
         taken = b.alloca(I32)
         b.store(I32(0), taken)
-        with b.if_then(b.and_(b.icmp_signed(">", most, I64(1)), b.icmp_signed(">=", cost, I64(PARALLEL_COST)))):
+        with b.if_then(b.and_(b.icmp_signed(">", most, I64(1)), b.icmp_signed(">=", cost, I64(SHARED_COST)))):
             b.store(b.call(enter, []), taken)
         mine = b.icmp_signed("!=", b.load(taken, typ=I32), I32(0))
+        with b.if_then(mine):
+            self.pool.wake(b)
         ready = b.load(self.ready, typ=I64)
         threads = b.select(b.and_(mine, b.icmp_signed("<=", ready, most)), ready, I64(1))
         at, spent, saved = b.alloca(I64), b.alloca(I64), b.alloca(PTR)
@@ -113,10 +120,11 @@ class ExecutorModule:
         address, args, items, split, price = (
             b.load(b.gep(base, [I64(w)], source_etype=I64), typ=I64) for w in range(COMMAND_WORDS)
         )
-        many = b.and_(b.icmp_signed("!=", split, I64(0)), b.icmp_signed(">", threads, I64(1)))
+        worth = b.or_(b.icmp_signed(">=", price, I64(PARALLEL_COST)), self.pool.awake(b))
+        many = b.and_(b.and_(b.icmp_signed("!=", split, I64(0)), worth), b.icmp_signed(">", threads, I64(1)))
         with b.if_else(many) as (then, otherwise):
             with then:
-                b.call(parallel, [address, args, items, threads])
+                b.call(parallel, [address, args, items, self.parts(b, items, price, threads)])
             with otherwise:
                 b.call(Routine(b.inttoptr(address, PTR), KERNEL), [b.inttoptr(args, PTR), I64(0), items, I64(0)])
         b.store(b.add(k, I64(1)), at)
@@ -141,6 +149,17 @@ class ExecutorModule:
         with b.if_then(mine):
             b.call(leave, [ready])
         b.ret(I32(-1))
+
+    def parts(self, b: ir.IRBuilder, items: ir.Value, price: ir.Value, threads: ir.Value) -> ir.Value:
+        """As many as threads; more where they are worth it and the pool hands them out as threads come."""
+        if self.pool.finer == 1:
+            return threads
+
+        def bound(name: str, x: ir.Value, y: ir.Value) -> ir.Value:
+            return b.select(b.icmp_signed(name, x, y), x, y)
+
+        finer = bound("<", b.mul(threads, I64(self.pool.finer)), b.sdiv(price, I64(PARALLEL_COST)))
+        return bound("<", bound(">", finer, threads), items)
 
 
 class Executor:
@@ -231,12 +250,12 @@ class Executor:
     def _stop(self) -> None:
         self._ready = 1
         if self._started > 1:
-            self._parallel(0, 0, 0, self._started)
+            self._parallel(0, 0, 0, self._started - 1)
             self._started = 1
 
     def run(self, commands: int, count: int, cost: int, stop: int, most: int) -> None:
         """Run a table of commands on all threads, or alone: where ``most`` is less, or another run has them."""
-        if self._code is None or (self._ready != self.threads and cost >= PARALLEL_COST):
+        if self._code is None or (self._ready != self.threads and cost >= SHARED_COST):
             self._make_ready()
         self._run(commands, count, most, cost, stop)
 
@@ -263,4 +282,4 @@ class Executor:
 EXECUTOR: Final = Executor()
 atexit.register(EXECUTOR.close)
 
-__all__ = ["COMMAND_WORDS", "EXECUTOR", "PARALLEL_COST"]
+__all__ = ["BRIEF_COST", "COMMAND_WORDS", "EXECUTOR"]

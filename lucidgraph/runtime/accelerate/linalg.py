@@ -1,4 +1,4 @@
-"""Chapter linalg: matrix products through CBLAS, split by rows or columns among our threads."""
+"""Chapter linalg: matrix products, in tiles of our own or through CBLAS, split by rows or columns among our threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
-from . import blas
-from .plan import Planner, Rule
+from . import blas, gemm
+from .plan import Addressed, Planner, Rule
 from .views import View
+
+_CALL: Final = 1 << 14
+"""A product of so many multiplications takes as long as a call of CBLAS and its setting up."""
+_THIN: Final = 3
+"""Up to so many columns CBLAS multiplies along k."""
+_PACKING: Final = 6
+"""The rows of a tile that can be computed while a column of b is copied."""
+_FAR: Final = 4096
+"""Rows of b this far apart fall on one place of the nearest cache, and on a page each."""
+_AGAIN: Final = 4
+"""How many tiles must read a panel of b before it is worth a copy."""
 
 
 def matmul(planner: Planner, node: Node) -> View:
@@ -48,6 +59,9 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
                 [],
                 prod(batch) * m,
             )
+    if _is_ours(planner, a, b, out):
+        _in_tiles(planner, a, b, out, node)
+        return
     a, first = _readable(planner, a)
     b, second = _readable(planner, b)
     count = prod(batch)
@@ -82,10 +96,63 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
             source=node.source if node else None,
             hint="multiply parts of the matrix",
         )
-    pointers = [(blas.WORDS.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
-    cost = a.nbytes + b.nbytes + out.nbytes + count * m * n * k // 2
     code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
-    planner.command("product", code, words, pointers, count * pieces, cost, 1, node=node)
+    _command(planner, f"product {library.name}", code, blas.WORDS, values, a, b, out, count * pieces, node)
+
+
+def _command(
+    planner: Planner, name: str, code: Addressed, names: tuple[str, ...], values: dict[str, int], a: View, b: View,
+    out: View, items: int, node: Node | None,
+) -> None:  # fmt: skip
+    words = [values.get(name, 0) for name in names]
+    pointers = [(names.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
+    cost = a.nbytes + b.nbytes + out.nbytes + out.size * a.shape[-1] // 2
+    planner.command(name, code, words, pointers, items, cost, 1, node=node)
+
+
+def _is_ours(planner: Planner, a: View, b: View, out: View) -> bool:
+    """Whether our tiles are faster than the system's CBLAS: where that gains nothing by copying both operands, and the
+    tile, of two vectors of columns, is not nearly empty."""
+    if out.dtype.is_complex:
+        return False
+    m, k = a.shape[-2:]
+    n = out.shape[-1]
+    turned = b.strides[-1] != b.dtype.itemsize
+    thin = n <= _THIN or (turned and m < _THIN)
+    return m * n * k < planner.system.blas().tiles and (not thin or m * n * k < _CALL)
+
+
+def _in_tiles(planner: Planner, a: View, b: View, out: View, node: Node | None) -> None:
+    """A product by our own kernel, which reads operands of any strides. Threads share rows or columns, as leaves the
+    most loaded one less to do; copying b is part of that."""
+    *batch, m, n = out.shape
+    k = a.shape[-1]
+    count = prod(batch)
+    a, step_a = _batched(planner, a, tuple(batch))
+    b, step_b = _batched(planner, b, tuple(batch))
+    itemsize = out.dtype.itemsize
+    height, width = gemm.tile(out.dtype, planner.machine)
+    packs = b.strides[-1] != itemsize or (b.strides[-2] >= _FAR and m > _AGAIN * height)
+    threads = 1 if count % planner.threads == 0 or count >= 4 * planner.threads else planner.threads
+
+    def share(long: int, unit: int) -> int:
+        """The rows or columns of a thread: whole tiles."""
+        return -(-long // (threads * unit)) * unit
+
+    def work(rows: int, columns: int) -> int:
+        return (rows + packs * _PACKING) * columns
+
+    by_rows = work(share(m, height), n) <= work(m, share(n, width))
+    long, unit = (m, height) if by_rows else (n, width)
+    step = share(long, unit) if threads > 1 else long
+    pieces = -(-long // step)
+    values = {
+        "m": m, "n": n, "k": k, "row_a": a.strides[-2], "step_a": a.strides[-1], "step_b": b.strides[-2],
+        "column_b": b.strides[-1], "row_c": n * itemsize, "pieces": pieces, "step": step, "by_rows": int(by_rows),
+        "packs": int(packs), "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
+    }  # fmt: skip
+    code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
+    _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
 
 
 def _readable(planner: Planner, x: View) -> tuple[View, tuple[int, int]]:

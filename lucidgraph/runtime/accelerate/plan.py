@@ -25,7 +25,7 @@ from ...ir.types import Shape
 from . import loops, tiles
 from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
-from .executor import PARALLEL_COST
+from .executor import BRIEF_COST
 from .loops import Body, Layout, Slots
 from .placing import Placing
 from .steps import Steps
@@ -219,7 +219,7 @@ class Planner:
             if buffer.first < 0 and k >= len(pointers) - writes:
                 buffer.first = number
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
-        made = Command(name, code, words, placed, items, split and items > 1 and cost >= PARALLEL_COST, cost, node)
+        made = Command(name, code, words, placed, items, split and items > 1 and cost >= BRIEF_COST, cost, node)
         self.plan.commands.append(made)
         return made
 

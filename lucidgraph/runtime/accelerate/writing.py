@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from llvmlite import ir
@@ -15,11 +15,14 @@ ENTRY = "kernel"
 
 
 class KernelWriter:
-    """Appends code to a kernel's function."""
+    """Appends code to a kernel's function, or to another of its module."""
 
-    def __init__(self, module: ir.Module, machine: Machine, lanes: int) -> None:
+    def __init__(
+        self, module: ir.Module, machine: Machine, lanes: int, name: str = ENTRY,
+        args: Sequence[ir.Type] = (PTR, I64, I64, I64),
+    ) -> None:  # fmt: skip
         self.machine = machine
-        self.fn = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, I64, I64, I64]), ENTRY)
+        self.fn = ir.Function(module, ir.FunctionType(ir.VoidType(), args), name)
         self.fn.attributes.add("nounwind")
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
         self.lanes = Lanes(self.b, lanes, machine)

@@ -14,9 +14,9 @@ from typing import Final
 from llvmlite import ir
 
 from ..pool import Pool
-from ..values import I64, PTR
+from ..values import I1, I64, PTR
 
-_JOB: Final = ("fn", "args", "items", "threads")
+_JOB: Final = ("fn", "args", "items", "parts")
 
 
 class DispatchPool(Pool):
@@ -28,11 +28,18 @@ class DispatchPool(Pool):
 
     starts = False
     survives_fork = False
+    finer = 1
 
     @staticmethod
     def default_threads() -> int:
         """The number of performance cores: equal parts wait for the slowest core."""
         return max(1, min(16, _system_number("hw.perflevel0.logicalcpu") or os.cpu_count() or 1))
+
+    def wake(self, b: ir.IRBuilder) -> None:
+        """The system keeps its threads ready."""
+
+    def awake(self, b: ir.IRBuilder) -> ir.Value:
+        return ir.Constant(I1, 0)
 
     def write(self) -> ir.Function:
         work = self.work()
@@ -42,7 +49,7 @@ class DispatchPool(Pool):
         job = b.alloca(I64, size=I64(len(_JOB)))
         for k, value in enumerate(fn.args):
             b.store(value, b.gep(job, [I64(k)], source_etype=I64))
-        b.call(apply, [fn.args[_JOB.index("threads")], ir.Constant(PTR, None), job, work])
+        b.call(apply, [fn.args[_JOB.index("parts")], ir.Constant(PTR, None), job, work])
         b.ret_void()
         return fn
 
@@ -50,10 +57,10 @@ class DispatchPool(Pool):
         """``void work(void *job, size_t part)``"""
         fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, I64]), "work")
         b = ir.IRBuilder(fn.append_basic_block("entry"))
-        address, args, items, threads = (
+        address, args, items, parts = (
             b.load(b.gep(fn.args[0], [I64(k)], source_etype=I64), typ=I64) for k in range(len(_JOB))
         )
-        self.part(b, address, args, items, threads, fn.args[1])
+        self.part(b, address, args, items, parts, fn.args[1], fn.args[1])
         b.ret_void()
         return fn
 
