@@ -79,7 +79,7 @@ def measured(
     with alone(lock):
         for _ in range(repeats):
             for peer in able:
-                times = running[peer].ask("measure", each)["times"]
+                times = running[peer].ask("measure", each).get("times", [float("inf")])
                 rounds[peer].append(statistics.median(times))
                 least[peer] = min(least[peer], *times)
                 time.sleep(0.002)  # for threads that spin after their work
@@ -174,18 +174,18 @@ def main() -> int:
     for peer, process in running.items():
         print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
     running = {peer: process for peer, process in running.items() if process.absent is None}
+    kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
+    kept["versions"] |= {peer: process.version for peer, process in running.items()}
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
             results[row] = measured(row, running, machine, asked.repeats, asked.seconds, folder, asked.lock)
+            kept["rows"][row] = results[row]
+            write(kept, asked.json, asked.ours)
             lines = list(table({row: results[row]}, list(running), asked.ours))
             print("\n".join(lines if row == rows[0] else lines[2:]), flush=True)
     for process in [*running.values(), machine]:
         process.running.communicate()
-    kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
-    kept["rows"] |= results
-    kept["versions"] |= {peer: process.version for peer, process in running.items()}
-    write(kept, asked.json, asked.ours)
     print("\n".join(summary(results, asked.ours)))
     return 0 if all(found.get(asked.ours, {"right": True}).get("right") for found in results.values()) else 1
 
