@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -150,7 +151,9 @@ def write(kept: dict[str, Any], file: Path, ours: str) -> None:
     if ratios:
         ordered = dict(sorted(ratios.items(), key=lambda item: -item[1][0]))
         picture = chart.bars(f"The best peer's time by {ours}'s, and that peer", ordered)
-    save(file, kept, [*table(results, peers, ours, least=False), *summary(results, ours)], picture)
+    told = "; ".join(f"{peer} {version}" for peer, version in kept["versions"].items())
+    lines = [*table(results, peers, ours, least=False), f"\n{told}; load before {kept['load']:.1f}"]
+    save(file, kept, [*lines, *summary(results, ours)], picture)
 
 
 def main() -> int:
@@ -175,7 +178,8 @@ def main() -> int:
         print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
     running = {peer: process for peer, process in running.items() if process.absent is None}
     kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
-    kept["versions"] |= {peer: process.version for peer, process in running.items()}
+    kept["versions"] |= {peer: process.version for peer, process in {**running, "machine": machine}.items()}
+    kept["load"] = os.getloadavg()[0]
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
