@@ -35,9 +35,14 @@ class Process:
         self.running = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=ROOT
         )
+        self.absent: str | None = None
+        self.version = ""
+
+    def greet(self) -> None:
+        """Wait until it has loaded what it needs; all load at once."""
         told = self.answer()
-        self.absent: str | None = told.get("absent")
-        self.version: str = told.get("version", "")
+        self.absent = told.get("absent")
+        self.version = told.get("version", "")
 
     def answer(self) -> dict[str, Any]:
         assert self.running.stdout is not None
@@ -174,6 +179,8 @@ def main() -> int:
     here = {peer: sys.executable if peer.startswith("lucidgraph") else asked.python for peer in names}
     running = {peer: Process(python, "-m", "benchmarks.worker", peer) for peer, python in here.items()}
     machine = Process(sys.executable, "-m", "benchmarks.limits", "--serve")
+    for process in [*running.values(), machine]:
+        process.greet()
     for peer, process in running.items():
         print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
     running = {peer: process for peer, process in running.items() if process.absent is None}
