@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -34,9 +35,14 @@ class Process:
         self.running = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=ROOT
         )
+        self.absent: str | None = None
+        self.version = ""
+
+    def greet(self) -> None:
+        """Wait until it has loaded what it needs; all load at once."""
         told = self.answer()
-        self.absent: str | None = told.get("absent")
-        self.version: str = told.get("version", "")
+        self.absent = told.get("absent")
+        self.version = told.get("version", "")
 
     def answer(self) -> dict[str, Any]:
         assert self.running.stdout is not None
@@ -79,7 +85,7 @@ def measured(
     with alone(lock):
         for _ in range(repeats):
             for peer in able:
-                times = running[peer].ask("measure", each)["times"]
+                times = running[peer].ask("measure", each).get("times", [float("inf")])
                 rounds[peer].append(statistics.median(times))
                 least[peer] = min(least[peer], *times)
                 time.sleep(0.002)  # for threads that spin after their work
@@ -150,7 +156,9 @@ def write(kept: dict[str, Any], file: Path, ours: str) -> None:
     if ratios:
         ordered = dict(sorted(ratios.items(), key=lambda item: -item[1][0]))
         picture = chart.bars(f"The best peer's time by {ours}'s, and that peer", ordered)
-    save(file, kept, [*table(results, peers, ours, least=False), *summary(results, ours)], picture)
+    told = "; ".join(f"{peer} {version}" for peer, version in kept["versions"].items())
+    lines = [*table(results, peers, ours, least=False), f"\n{told}; load before {kept['load']:.1f}"]
+    save(file, kept, [*lines, *summary(results, ours)], picture)
 
 
 def main() -> int:
@@ -171,21 +179,24 @@ def main() -> int:
     here = {peer: sys.executable if peer.startswith("lucidgraph") else asked.python for peer in names}
     running = {peer: Process(python, "-m", "benchmarks.worker", peer) for peer, python in here.items()}
     machine = Process(sys.executable, "-m", "benchmarks.limits", "--serve")
+    for process in [*running.values(), machine]:
+        process.greet()
     for peer, process in running.items():
         print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
     running = {peer: process for peer, process in running.items() if process.absent is None}
+    kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
+    kept["versions"] |= {peer: process.version for peer, process in {**running, "machine": machine}.items()}
+    kept["load"] = os.getloadavg()[0]
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
             results[row] = measured(row, running, machine, asked.repeats, asked.seconds, folder, asked.lock)
+            kept["rows"][row] = results[row]
+            write(kept, asked.json, asked.ours)
             lines = list(table({row: results[row]}, list(running), asked.ours))
             print("\n".join(lines if row == rows[0] else lines[2:]), flush=True)
     for process in [*running.values(), machine]:
         process.running.communicate()
-    kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
-    kept["rows"] |= results
-    kept["versions"] |= {peer: process.version for peer, process in running.items()}
-    write(kept, asked.json, asked.ours)
     print("\n".join(summary(results, asked.ours)))
     return 0 if all(found.get(asked.ours, {"right": True}).get("right") for found in results.values()) else 1
 

@@ -241,6 +241,76 @@ def black_scholes(spot, strike, years):
 
 
 @shared
+def black_scholes_doubles(spot, strike, years):
+    call, put = np.empty_like(spot), np.empty_like(spot)
+    for i in prange(spot.size):
+        spread = 0.2 * np.sqrt(years[i])
+        d1 = (log(spot[i] / strike[i]) + 0.05 * years[i]) / spread
+        d2 = d1 - spread
+        later = strike[i] * exp(-0.03 * years[i])
+        value = spot[i] * 0.5 * (1 + erf(d1 * 0.7071067811865476)) - later * 0.5 * (1 + erf(d2 * 0.7071067811865476))
+        call[i] = value
+        put[i] = value + later - spot[i]
+    return call, put
+
+
+@shared
+def adam(p, g, m, v):
+    new, first, second = np.empty_like(p), np.empty_like(p), np.empty_like(p)
+    for i in prange(p.size):
+        a = np.float32(0.9) * m[i] + np.float32(0.1) * g[i]
+        b = np.float32(0.999) * v[i] + np.float32(0.001) * g[i] * g[i]
+        new[i] = p[i] - np.float32(0.001) * a / (np.sqrt(b) + np.float32(1e-8))
+        first[i] = a
+        second[i] = b
+    return new, first, second
+
+
+@shared
+def gated(x, y):
+    out = np.empty_like(x)
+    for i in prange(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = x[i, j] / (ONE + exp(-x[i, j])) * y[i, j]
+    return out
+
+
+@shared
+def variance(x):
+    out = np.empty(x.shape[0], x.dtype)
+    width = np.float32(x.shape[1])
+    for i in prange(x.shape[0]):
+        mean = square = np.float32(0)
+        for j in range(x.shape[1]):
+            mean += x[i, j]
+        mean /= width
+        for j in range(x.shape[1]):
+            square += (x[i, j] - mean) * (x[i, j] - mean)
+        out[i] = square / width
+    return out
+
+
+@shared
+def variance_ax0(x):
+    """Column blocks, as in logsumexp."""
+    rows, columns, width = x.shape[0], x.shape[1], 128
+    out = np.empty(columns, x.dtype)
+    for block in prange((columns + width - 1) // width):
+        start, stop = block * width, min((block + 1) * width, columns)
+        mean, square = np.zeros(stop - start, x.dtype), np.zeros(stop - start, x.dtype)
+        for i in range(rows):
+            for j in range(stop - start):
+                mean[j] += x[i, start + j]
+        mean /= np.float32(rows)
+        for i in range(rows):
+            for j in range(stop - start):
+                d = x[i, start + j] - mean[j]
+                square[j] += d * d
+        out[start:stop] = square / np.float32(rows)
+    return out
+
+
+@shared
 def distances(x, y):
     out = np.empty((x.shape[0], y.shape[0]), x.dtype)
     for i in prange(x.shape[0]):
@@ -371,5 +441,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "softmax_native": softmax, "softmax_narrow": softmax, "logsumexp_ax0": logsumexp_ax0, "layer_norm": layer_norm,
     "rms_norm": rms_norm, "black_scholes": black_scholes, "pairwise": distances, "cumsum": cumsum,
     "cumsum_ax0": cumsum_ax0, "argmax": argmax, "stencil": stencil, "nbody": nbody, "kmeans": kmeans,
-    "scatter_add": scatter_add, "gather": gather,
+    "adam": adam, "swiglu": gated, "var_ax0": variance_ax0, "var_ax-1": variance,
+    "black_scholes_f64": black_scholes_doubles, "scatter_add": scatter_add, "gather": gather,
 }  # fmt: skip

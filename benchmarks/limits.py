@@ -189,7 +189,7 @@ def report() -> Iterator[str]:
 def serve() -> None:
     """Answer the runner: ``["triad", bytes]`` with durations of a pass, ``["sgemm"]`` with operations a second."""
     machine = Machine()
-    print(json.dumps({"version": f"{THREADS} threads"}), flush=True)
+    print(json.dumps({"version": f"{llvm.get_host_cpu_name()}, {THREADS} threads"}), flush=True)
     for line in sys.stdin:
         what, *rest = json.loads(line)
         times = machine.passes("triad", *rest) if what == "triad" else machine.rates()

@@ -137,11 +137,11 @@ def jax_peer() -> Peer:
     )  # fmt: skip
 
     def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        doubles = any(a.dtype == np.float64 for a in workloads.leaves(list(args)))
+        jax.config.update("jax_enable_x64", doubles)
         compiled, ready = jax.jit(work.fn(xp)), jax.block_until_ready
         if work.numpy_in_and_out:
             return Call(lambda *args: np.asarray(compiled(*args)), args)
-        if args[0] is not None and np.asarray(args[-1]).dtype == np.float64:
-            jax.config.update("jax_enable_x64", True)
         return Call(lambda *args: ready(compiled(*args)), each(jnp.asarray, args))
 
     return Peer(jax.__version__, prepare)
@@ -205,7 +205,7 @@ def over_torch(torch: Any, value_and_grad: Callable[..., Any]) -> Any:
         softmax=lambda x: torch.softmax(x, -1), conv2d=conv2d, value_and_grad=value_and_grad,
         attention=lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
         max_pool2d=lambda x: functional.max_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1),
-        take=lambda table, ids: functional.embedding(ids, table),
+        take=lambda table, ids: functional.embedding(ids, table), take_along_axis=torch.take_along_dim,
         scatter_add=lambda table, ids, values: torch.index_add(table, 0, ids, values),
     )  # fmt: skip
 

@@ -131,6 +131,21 @@ def black_scholes(xp: Any) -> Callable[..., Any]:
     return fn
 
 
+def adam(xp: Any) -> Callable[..., Any]:
+    """A step of Adam: new parameters and moments."""
+
+    def fn(p: Any, g: Any, m: Any, v: Any) -> Any:
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g * g
+        return p - 0.001 * m / (xp.sqrt(v) + 1e-8), m, v
+
+    return fn
+
+
+def gated(xp: Any) -> Callable[..., Any]:
+    return lambda x, y: x * xp.sigmoid(x) * y
+
+
 def slope_of_sum(fn: Callable[[Any], Callable[..., Any]]) -> Callable[[Any], Callable[..., Any]]:
     """The sum of ``fn(x)`` and its gradient."""
     return lambda xp: xp.value_and_grad(lambda x: xp.sum(fn(xp)(x)))
@@ -195,6 +210,17 @@ def rms_norm(xp: Any) -> Callable[..., Any]:
     return lambda x, scale: x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 1e-5) * scale
 
 
+def variance(axis: int) -> Callable[[Any], Callable[..., Any]]:
+    def over(xp: Any) -> Callable[..., Any]:
+        def fn(x: Any) -> Any:
+            centred = x - xp.mean(x, axis=axis, keepdims=True)
+            return xp.mean(centred * centred, axis=axis)
+
+        return fn
+
+    return over
+
+
 def rows(vectors: int, like: int = 0) -> Maker:
     """A matrix, ``vectors`` rows to scale and shift it, and ``like`` further matrices."""
 
@@ -230,6 +256,17 @@ def forward(xp: Any) -> Callable[..., Any]:
 
 def cross_entropy(xp: Any, logits: Any, wanted: Any) -> Any:
     return xp.mean(xp.logsumexp(logits, -1) - xp.sum(logits * wanted, axis=-1))
+
+
+def label_entropy_gradient(xp: Any) -> Callable[..., Any]:
+    """Of the cross entropy against labels, by the logits."""
+    return xp.value_and_grad(
+        lambda x, labels: xp.mean(xp.logsumexp(x, -1) - xp.take_along_axis(x, labels[:, None], -1)[:, 0])
+    )
+
+
+def logits_and_labels(rng: np.random.Generator, n: int, classes: int) -> tuple[Any, ...]:
+    return rng.standard_normal((n, classes), np.float32), rng.integers(0, classes, n)
 
 
 def descent(xp: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -479,7 +516,11 @@ WORKLOADS: dict[str, Workload] = {
     "embed_grad": Workload(embedding_gradient, table_and_ids, (10_000, 128, 8192), (9, 4, 12), **GRADIENT),
     # Further shapes, axes, dtypes and formulas of the same kinds.
     "ew12_1m": Workload(cheap, normal(2), (1_000_000,), (99,)),
-    "sum_f64": Workload(total(), doubles, WIDE, FEW, memory=True),
+    "black_scholes_f64": Workload(black_scholes, lambda rng, n: tuple(rng.random(n) + 0.5 for _ in range(3)),
+        (1_000_000,), (99,), memory=True, tolerance=1e-13),
+    "adam": Workload(adam, positive(4), (4_000_000,), (99,), memory=True),
+    "swiglu": Workload(gated, normal(2), (4096, 1024), FEW, memory=True),
+    "sum_f64": Workload(total(), doubles, WIDE, FEW, memory=True, tolerance=1e-11),
     "sum_ax0_tall": Workload(total(0), normal(), (262_144, 32), FEW, **SUM),
     "sum_ends": Workload(total((0, 2)), normal(), (64, 512, 256), (3, 5, 7), **SUM),
     "softmax_ax0": Workload(softmax(0), normal(), SQUARE, FEW, **ROW),
@@ -487,6 +528,9 @@ WORKLOADS: dict[str, Workload] = {
     "logsumexp_ax0": Workload(logsumexp(0), normal(), SQUARE, FEW, **ROW),
     "rms_norm": Workload(rms_norm, rows(1), SQUARE, FEW, **ROW),
     "rms_norm_grad": Workload(slope_of_product(rms_norm, 2), rows(1, 1), SQUARE, FEW, memory=True, **GRADIENT),
+    "var_ax0": Workload(variance(0), normal(), SQUARE, FEW, **ROW),
+    "var_ax-1": Workload(variance(-1), normal(), SQUARE, FEW, **ROW),
+    "entropy_grad": Workload(label_entropy_gradient, logits_and_labels, SQUARE, FEW, memory=True, **GRADIENT),
     "attention_long": Workload(lambda xp: xp.attention, normal(3), (1, 4, 2048, 64), QKV_SMALL, flops=attention_flops),
     "mlp12": Workload(mlp_gradient, perceptron, (64, *[128] * 13), (4, 5, 6, 3), flops=perceptron_flops, **GRADIENT),
     "cumsum_ax0": Workload(lambda xp: lambda x: xp.cumsum(x, 0), normal(), SQUARE, FEW, **SUM),
