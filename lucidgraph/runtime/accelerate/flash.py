@@ -64,7 +64,7 @@ class _Tiles(KernelWriter, ABC):
 
     def __init__(self, words: tuple[str, ...], form: Form, library: Cblas, machine: Machine) -> None:
         dtype = form.dtype
-        super().__init__(ir.Module(name="attention"), machine, machine.lanes * 8 // dtype.itemsize)
+        super().__init__(ir.Module(name="attention"), machine, machine.lanes * 4 // dtype.itemsize)
         self.form, self.dtype, self.mask_type, self.causal = form, dtype, form.mask, form.causal
         self.library = library
         self.real = F32 if dtype is dtypes.float32 else F64
@@ -196,7 +196,7 @@ class _Tiles(KernelWriter, ABC):
                 value = self.b.select(mask, value, nothing)
             self.b.store(joined(self.b.load(state, typ=nothing.type), value), state)
 
-        self.span(start, stop, step)
+        self.span(start, stop, step, once=True)
         return self.across(self.b.load(state, typ=nothing.type), joined)
 
     # -- matrices
@@ -456,8 +456,9 @@ class Forward(_Tiles):
         by = self.inverse(total, self.zero)
         factor = lanes.splat(by)
         self.span(
-            I64(0), seen, lambda at, mask: self.store(b.fmul(self.load(scores, at, mask), factor), scores, at, mask)
-        )
+            I64(0), seen, lambda at, mask: self.store(b.fmul(self.load(scores, at, mask), factor), scores, at, mask),
+            once=True,
+        )  # fmt: skip
         if self.causal and self.form.hiding == "gone":
             self.fill(scores, seen, n, b.fmul(by, self.zero))
         self.write(top, totals)
@@ -621,7 +622,7 @@ class Backward(_Tiles):
             none = ir.Constant(ir.VectorType(ir.IntType(1), lanes.count), None)
             step(at, mask, weight(self.hide(value)), none if self.form.hiding == "replaced" else choice)
 
-        self.span(I64(0), seen, visible)
+        self.span(I64(0), seen, visible, once=True)
         if self.causal and self.form.hiding == "gone":
             nothing = lanes.splat(b.fmul(by, self.zero))
             self.span(seen, n, lambda at, mask: step(at, mask, nothing), once=True)
