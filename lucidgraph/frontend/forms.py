@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import CellType, FunctionType
 from typing import Any, Final, final
 
 import numpy as np
 
 from .. import trees
-from ..calls import ArrayCheck, Build, Check, Fetch, Form, Make, Step, float_bits
-from ..lang.tensor import is_mlx
+from ..calls import ArrayCheck, BufferCheck, Build, Check, Fetch, Form, Make, Step, TypedCheck, float_bits
+from ..lang.tensor import Tensor, is_mlx
 from .keys import PLAIN
 from .outside import FUNCTIONS, Outside, Place, View
 from .signatures import Call, StaticArgument
@@ -36,20 +36,22 @@ def form_of(
     kwargs: Mapping[str, Any],
     outside: Outside,
     bounds: Mapping[int, tuple[int, int]],
+    reads_buffers: bool,
 ) -> Form | None:
     """The form of a call, whose ``args`` and ``kwargs`` have marks around static arguments; ``bounds`` are those of the
-    program's integers, by their numbers among the inputs."""
+    program's integers, by their numbers among the inputs; ``reads_buffers``: it takes the memory of other libraries."""
     try:
-        return _Writer(call, bounds).form(args, kwargs, outside)
+        return _Writer(call, bounds, reads_buffers).form(args, kwargs, outside)
     except _NoFormError:
         return None
 
 
 @final
 class _Writer:
-    def __init__(self, call: Call, bounds: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, call: Call, bounds: Mapping[int, tuple[int, int]], reads_buffers: bool) -> None:
         self.call = call
         self.bounds = bounds
+        self.reads_buffers = reads_buffers
         self.first: list[Step] = []
         """What runs Python code, before anything else."""
         self.steps: list[Step] = []
@@ -145,6 +147,12 @@ class _Writer:
             limits = self.bounds.get(given, (_WIDEST[0], _WIDEST[-1]))
             limits = max(limits[0], _WIDEST[0]), min(limits[1], _WIDEST[-1])
             self.add(Check.INTEGER, limits, fetch, holder, place, given=given)
+        elif isinstance(value, np.generic):
+            self.add(Check.SCALAR, kind, fetch, holder, place, given=given)
+        elif is_mlx(value) and self.reads_buffers:
+            self.add(Check.BUFFER, _buffer(value), fetch, holder, place, given=given)
+        elif is_mlx(value) or kind is Tensor:
+            self.add(Check.TYPED, TypedCheck(kind, value.shape, value.dtype), fetch, holder, place, given=given)
         else:
             raise _NoFormError
 
@@ -203,6 +211,14 @@ class _Writer:
             raise _NoFormError
 
 
+def _buffer(value: Any) -> BufferCheck:
+    view = memoryview(value)
+    strides = view.strides or ()
+    return BufferCheck(
+        type(value), value.shape, value.dtype, view.format, view.itemsize, strides, view.c_contiguous
+    )
+
+
 def build_of(traced: Traced) -> Build | None:
     """How the results become what the function returned; None where it has containers of other kinds."""
     if not trees.is_plain(traced.spec):
@@ -246,8 +262,17 @@ class _Container:
 
 def inputs_with_strides(form: Form) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """The inputs that are not in row-major order, with their strides."""
-    found: Sequence[Step] = [s for s in form.steps if s.check is Check.ARRAY and s.expected.strides is not None]
-    return tuple(sorted((s.given, s.expected.strides) for s in found))
+    found = []
+    for check, expected, *_, given in form.steps:
+        strided = expected.strides is not None if check is Check.ARRAY else check is Check.BUFFER
+        if strided and not (check is Check.BUFFER and expected.contiguous):
+            found.append((given, expected.strides))
+    return tuple(sorted(found))
 
 
-__all__ = ["build_of", "form_of", "inputs_with_strides"]
+def is_in_memory(form: Form) -> bool:
+    """Whether all inputs are read from memory, and none is an object of a library."""
+    return all(step.check is not Check.TYPED for step in form.steps)
+
+
+__all__ = ["build_of", "form_of", "inputs_with_strides", "is_in_memory"]

@@ -156,7 +156,8 @@ def native_calls(f: Any) -> int:
     [
         (X, X), (X[::-1], X), (X.T, X.T), (X[0], X), (np.zeros((0, 3), np.float32),) * 2, (X, 2.5), (3, X), (X, 2j),
         ([X, X], X), ((X, 2.0), {"b": X, "a": [X, 4]}), (None, X), (X, "name"), (X.astype(lg.bfloat16.numpy), X),
-        (np.array(2.0), X), ([], {}), (read_only(X), X),
+        (np.array(2.0), X), ([], {}), (read_only(X), X), (X, np.float32(2)), ([np.int8(3), np.bool_(True)], X),
+        (lg.asarray(X), X), (lg.asarray(X), [lg.asarray(2.0)]),
     ],
 )  # fmt: skip
 def test_calls_of_plain_values_are_native(args: tuple[Any, ...]) -> None:
@@ -166,6 +167,23 @@ def test_calls_of_plain_values_are_native(args: tuple[Any, ...]) -> None:
         assert described(f(*args)) == expected
     # The first is traced, the second makes the form known.
     assert native_calls(f) == 4 and f.cache_info().hits == 5 and f.cache_info().currsize == 1
+
+
+@native
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_of_mlx_arrays_are_native(backend: str) -> None:
+    mx = pytest.importorskip("mlx.core")
+    f = lg.compile(lambda x, y: (x * 2, {"k": [lg.sum(y["a"], axis=0), None]}), backend=backend)
+    for dtype in (mx.float32, mx.bfloat16, mx.float16, mx.int64, mx.complex64, mx.bool_):
+        x = mx.array(X).astype(dtype)
+        for a, b in ((x, x), (x.T, x), (x[0], x), (x * 1, mx.array(X)), (mx.zeros((0,)), x)):
+            results = [described(f(a, {"a": b})) for _ in range(4)]
+            assert results[1:] == results[:1] * 3
+            assert results[0][1][0] == described(a * 2)
+    assert native_calls(f) > 20
+    # What is lazy is computed, and its failure is the caller's.
+    for _ in range(3):
+        assert f(mx.array(X) + 1, {"a": mx.array(X)})[0].tolist() == (2 * X + 2).tolist()
 
 
 @native
