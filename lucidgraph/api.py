@@ -166,6 +166,15 @@ class CompiledFunction:
         why = wiring.why_not_native() or ("this object is a method's" if self._leading else "")
         return f"python: {why}" if why else "native"
 
+    def _told(self) -> str:
+        """The same in words, once calls have found their program by their form."""
+        core, why = self._core, self.dispatch.partition(": ")[2]
+        short, forms = core.short_hits(), len(core.ways)
+        if not short:
+            return ""
+        how = f"through Python ({why})" if why else "natively"
+        return f"{how}: {short} so far, by {forms} known form{'' if forms == 1 else 's'}"
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: the same function, its programs included, with its first argument given."""
         if instance is None:
@@ -210,7 +219,7 @@ class CompiledFunction:
         core, be = self._core, wiring.backend(self._backend)
         report = wiring.shown("explain")
         if not (args or kwargs):
-            return str(report(core.label, be.name, core.history))
+            return str(report(core.label, be.name, core.history, dispatch=self._told()))
         args = self._leading + args
         signature = core.take(args, kwargs, search=True).signature
         retrace = "" if signature in core.cache else core.why(signature)
@@ -218,7 +227,7 @@ class CompiledFunction:
         after = [("record", recorded)]
         final = wiring.lowered(recorded, be, lambda name, graph: after.append((name, graph)))
         source = wiring.executable(final, be).source
-        return str(report(core.label, be.name, core.history, retrace, after, source))
+        return str(report(core.label, be.name, core.history, retrace, after, source, self._told()))
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""

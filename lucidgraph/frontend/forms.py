@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CellType, FunctionType
 from typing import Any, Final, final
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from .. import trees
 from ..calls import ArrayCheck, BufferCheck, Build, Check, Fetch, Form, Make, Step, TypedCheck, float_bits
-from ..lang.tensor import Tensor, is_mlx
-from .keys import PLAIN
+from ..lang.tensor import Tensor, is_array, is_mlx
+from .keys import PLAIN, static_key
 from .outside import FUNCTIONS, Outside, Place, View
 from .signatures import Call, StaticArgument
 from .tracer import Static, Traced
@@ -61,11 +61,12 @@ class _Writer:
 
     def form(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outside: Outside) -> Form:
         call = self.call
-        if call.objects:
-            raise _NoFormError
         view = outside.view(call.objects)
         for place in view.places:
             self.outside(place, outside, view)
+        for name, value in call.objects:
+            expected = _keys(outside, view, name, value)
+            self.holds(functools.partial(_is_unchanged, outside, view, name, _weak(value), expected))
         for k, value in enumerate(args):
             self.argument(value, Fetch.ARGUMENT, -1, k)
         names = tuple(kwargs)
@@ -81,6 +82,9 @@ class _Writer:
         if len(self.steps) >= _MOST_STEPS:
             raise _NoFormError
         self.steps.append(Step(check, expected, fetch, holder, place, number, given))
+
+    def holds(self, function: Callable[[], bool]) -> None:
+        self.first.append(Step(Check.HOLDS, function))
 
     def number(self, fetch: Fetch, place: Any) -> int:
         """The number of a tuple or list."""
@@ -127,9 +131,12 @@ class _Writer:
             raise _NoFormError
         value, t = leaves[k], types[k]
         if t is None:
-            if not isinstance(value, (*PLAIN, float)):
+            if isinstance(value, (*PLAIN, float, complex)):
+                self.constant(value, fetch, holder, place)
+            elif is_array(value):
                 raise _NoFormError
-            self.constant(value, fetch, holder, place)
+            else:
+                self.add(Check.SAME_WHILE_ALIVE, _weak(value), fetch, holder, place)
             return
         kind = type(value)
         given = self.given
@@ -189,7 +196,7 @@ class _Writer:
             del self.steps[before[0] :]
             self.values = before[1]
             expected = outside.key(place, view)
-            self.first.append(Step(Check.HOLDS, functools.partial(outside.holds, place, view, expected)))
+            self.holds(functools.partial(outside.holds, place, view, expected))
 
     def bound(self, value: Any, fetch: Fetch, holder: Any, place: Any) -> None:
         kind = type(value)
@@ -209,6 +216,26 @@ class _Writer:
                 self.bound(item, Fetch.STORED, -1, number + k)
         else:
             raise _NoFormError
+
+
+def _weak(value: Any) -> weakref.ref[Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        raise _NoFormError from None
+
+
+def _keys(outside: Outside, view: View, name: str, value: Any) -> tuple[Any, int, Any]:
+    """What a static argument is told apart by, and what is read of it."""
+    key = static_key(value)
+    return key, hash(key), outside.key_of(name, value, view)
+
+
+def _is_unchanged(
+    outside: Outside, view: View, name: str, ref: weakref.ref[Any], expected: tuple[Any, int, Any]
+) -> bool:  # fmt: skip
+    value = ref()
+    return value is not None and _keys(outside, view, name, value) == expected
 
 
 def _buffer(value: Any) -> BufferCheck:

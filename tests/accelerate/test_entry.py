@@ -264,6 +264,30 @@ def test_an_object_outside_is_looked_at() -> None:
             assert f(X).tolist() == (X * rate).tolist()
 
 
+def test_an_object_among_the_arguments_is_looked_at() -> None:
+    class Model:
+        def __init__(self, rate: float) -> None:
+            self.rate = rate
+            self.layers = [{"w": np.full((2, 3), rate, np.float32)}]
+
+        @compiled
+        def apply(self, x: Any) -> Any:
+            return x * self.rate + self.layers[0]["w"]
+
+    for model in (Model(2.0), Model(3.0), Model(2.0)):
+        for rate in (model.rate, 5.0, model.rate):
+            model.rate = rate
+            for _ in range(4):
+                assert model.apply(X).tolist() == (X * rate + model.layers[0]["w"]).tolist()
+        model.layers.insert(0, {"w": X})
+        for _ in range(4):
+            assert model.apply(X).tolist() == (X * model.rate + X).tolist()
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
 def test_an_array_outside_does_not_live_longer() -> None:
     held = np.full((2, 3), 2, np.float32)
     f = compiled(lambda x: x + held)
@@ -481,6 +505,10 @@ def test_the_choice_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         f(X)
     assert native_calls(f) == 0 and f.cache_info().hits == 3
+    assert "Calls come in through Python (native_calls is off): 2 so far, by 1 known form" in f.explain()
+    monkeypatch.undo()
+    f(X), f(X), f(X)
+    assert "Calls come in natively: 4 so far, by 1 known form" in f.explain()
 
 
 def test_objects_read_as_the_layouts_say() -> None:
