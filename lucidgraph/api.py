@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from . import trees, wiring
+from .calls import Make
 from .config import config
 from .dtypes import DType, as_dtype, bfloat16
 from .errors import DTypeError, UnsupportedError
 from .frontend.compiled import AROUND, Core, Way
-from .frontend.forms import build_of, inputs_with_strides
+from .frontend.forms import build_of, inputs_with_strides, is_in_memory
 from .frontend.tracer import require_callable
-from .ir import Graph
+from .ir import Graph, TensorType
 from .lang import recording
 from .lang.axes import whole
 from .lang.deferred import value_of
@@ -54,18 +55,33 @@ class _Program:
         return [wiring.to_family(b, t, family, be) for b, t in zip(buffers, self.results, strict=True)]
 
 
+    @property
+    def reads_buffers(self) -> bool:
+        return self.be.computes_in == "numpy"
+
     def short(self, family: str) -> Callable[[Sequence[Any]], list[Any]]:
-        """The same for arguments known to be aligned NumPy arrays of the inputs' dtypes, and Python numbers."""
+        """The same for arguments known to be arrays of the inputs' dtypes, and Python numbers."""
         whole = functools.partial(self, family=family)
-        if family != "numpy":
+        direct, takers = self.executable.direct, self.takers(family)
+        if takers is None:
             return whole
-        direct = self.executable.direct
 
         def run(inputs: Sequence[Any]) -> list[Any]:
             results = direct(inputs)
-            return whole(inputs) if results is None else results
+            if results is None:
+                return whole(inputs)
+            return [take(r) for take, r in zip(takers, results, strict=True)] if takers else results
 
         return run
+
+    def takers(self, family: str) -> list[Callable[[Any], Any]] | None:
+        """What makes arrays of a family of the backend's own, one for each result: none where those are of it; None
+        where they come in another way."""
+        if family == self.be.computes_in:
+            return []
+        if family != "mlx":
+            return None
+        return [wiring.backend("mlx").taker(TensorType(t.shape, t.user_dtype)) for t in self.results]
 
 
 @final
@@ -150,6 +166,15 @@ class CompiledFunction:
         why = wiring.why_not_native() or ("this object is a method's" if self._leading else "")
         return f"python: {why}" if why else "native"
 
+    def _told(self) -> str:
+        """The same in words, once calls have found their program by their form."""
+        core, why = self._core, self.dispatch.partition(": ")[2]
+        short, forms = core.short_hits(), len(core.ways)
+        if not short:
+            return ""
+        how = f"through Python ({why})" if why else "natively"
+        return f"{how}: {short} so far, by {forms} known form{'' if forms == 1 else 's'}"
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: the same function, its programs included, with its first argument given."""
         if instance is None:
@@ -194,7 +219,7 @@ class CompiledFunction:
         core, be = self._core, wiring.backend(self._backend)
         report = wiring.shown("explain")
         if not (args or kwargs):
-            return str(report(core.label, be.name, core.history))
+            return str(report(core.label, be.name, core.history, dispatch=self._told()))
         args = self._leading + args
         signature = core.take(args, kwargs, search=True).signature
         retrace = "" if signature in core.cache else core.why(signature)
@@ -202,7 +227,7 @@ class CompiledFunction:
         after = [("record", recorded)]
         final = wiring.lowered(recorded, be, lambda name, graph: after.append((name, graph)))
         source = wiring.executable(final, be).source
-        return str(report(core.label, be.name, core.history, retrace, after, source))
+        return str(report(core.label, be.name, core.history, retrace, after, source, self._told()))
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, the bound and the number of programs."""
@@ -216,12 +241,21 @@ class CompiledFunction:
 
 def _native_way(native: Any, way: Way) -> Any:
     """A form of call for the native entry: with a plan where it can run it, else with the Python function that does."""
-    traced, run = way.entry.traced, way.run
-    build = build_of(traced)
+    traced, run, program = way.entry.traced, way.run, way.entry.program
+    build, takers = build_of(traced), program.takers(way.family)
     plan = None
-    if build is not None and way.family == "numpy":
-        plan = way.entry.program.executable.run(inputs_with_strides(way.form))
-    return native.Way(way.form, build or (), plan, None if plan else lambda *inputs: traced.result(run(inputs)))
+    if build is not None and takers is not None and is_in_memory(way.form):
+        plan = program.executable.run(inputs_with_strides(way.form))
+    if build is not None and takers:
+        made: list[tuple[Make, Any]] = []
+        for what, of in build:
+            made += [(what, of), (Make.CALL, takers[of])] if what is Make.RESULT else [(what, of)]
+        build = tuple(made)
+    if plan is not None:
+        return native.Way(way.form, build, plan)
+    if build == ((Make.RESULT, 0),):
+        return native.Way(way.form, (), None, lambda *inputs: run(inputs)[0])
+    return native.Way(way.form, (), None, lambda *inputs: traced.result(run(inputs)))
 
 
 _Compiled: Final[type[CompiledFunction]] = wiring.callable_type(CompiledFunction)

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["ArrayCheck", "Build", "Check", "Fetch", "Form", "Make", "Step", "float_bits"]
+__all__ = [
+    "ArrayCheck", "BufferCheck", "Build", "Check", "Fetch", "Form", "Make", "Step", "TypedCheck", "float_bits",
+]  # fmt: skip
 
 
 @unique
@@ -60,6 +62,12 @@ class Check(IntEnum):
     is not that of the dictionary."""
     HOLDS = 11
     """This function, called without arguments, gives True."""
+    SCALAR = 12
+    """One of NumPy's scalars, of this class."""
+    TYPED = 13
+    """An array of another library, as :class:`TypedCheck` says."""
+    BUFFER = 14
+    """The same, of a library that shows its memory, as :class:`BufferCheck` says."""
 
 
 class ArrayCheck(NamedTuple):
@@ -68,6 +76,26 @@ class ArrayCheck(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
+
+
+class TypedCheck(NamedTuple):
+    """An object of this class and no subclass, with these attributes."""
+
+    kind: type
+    shape: Any
+    dtype: Any
+
+
+class BufferCheck(NamedTuple):
+    """The same, and what its buffer says: the format, the bytes of an element, the strides."""
+
+    kind: type
+    shape: Any
+    dtype: Any
+    format: str
+    itemsize: int
+    strides: tuple[int, ...]
+    contiguous: bool
 
 
 class Step(NamedTuple):
@@ -96,6 +124,8 @@ class Make(IntEnum):
     """A list of so many of the topmost."""
     DICT = 4
     """A dictionary of these keys and as many of the topmost."""
+    CALL = 5
+    """What this function makes of the topmost."""
 
 
 Build = tuple[tuple[Make, Any], ...]
@@ -171,6 +201,10 @@ def _is_integer_between(value: Any, bounds: tuple[int, int]) -> bool:
     return type(value) is int and bounds[0] <= value <= bounds[1]
 
 
+def _is_typed(value: Any, expected: Any) -> bool:
+    return type(value) is expected.kind and bool(value.shape == expected.shape and value.dtype == expected.dtype)
+
+
 _PASSES: dict[int, Callable[[Any, Any], bool]] = {
     Check.FLOAT: lambda value, expected: type(value) is float,
     Check.INTEGER: _is_integer_between,
@@ -182,4 +216,7 @@ _PASSES: dict[int, Callable[[Any, Any], bool]] = {
     Check.TUPLE: lambda value, expected: type(value) is tuple and len(value) == expected,
     Check.LIST: lambda value, expected: type(value) is list and len(value) == expected,
     Check.DICT: lambda value, expected: type(value) is dict and tuple(value) == expected,
+    Check.SCALAR: lambda value, expected: type(value) is expected,
+    Check.TYPED: _is_typed,
+    Check.BUFFER: _is_typed,
 }

@@ -244,8 +244,8 @@ def shown(name: str) -> Callable[..., Any]:
     """A function of ``show``, imported when it is called."""
     module, attribute = SHOW[name]
 
-    def call(*args: Any) -> Any:
-        return getattr(importlib.import_module(module), attribute)(*args)
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(module), attribute)(*args, **options)
 
     return call
 

@@ -42,8 +42,15 @@ class Program(Protocol):
     def executable(self) -> Any:
         """What runs it on its backend."""
 
+    @property
+    def reads_buffers(self) -> bool:
+        """Whether it takes the memory of arrays of other libraries as it is."""
+
     def short(self, family: str) -> Callable[[Sequence[Any]], list[Any]]:
         """The same for arguments that have passed the checks of a form."""
+
+    def takers(self, family: str) -> list[Callable[[Any], Any]] | None:
+        """What makes arrays of a family of NumPy's, one for each result; None where they come in another way."""
 
 
 @dataclass(slots=True)
@@ -162,7 +169,7 @@ class Core:
             return
         entry.tries = now, tries + 1
         marked = self.signatures.marked(args, kwargs)
-        form = form_of(call, *marked, self.signatures.outside, entry.traced.bounds)
+        form = form_of(call, *marked, self.signatures.outside, entry.traced.bounds, entry.program.reads_buffers)
         # What is outside was read again: it must still be what the program was found for.
         if form is None or self.take(args, kwargs).signature != call.signature:
             return

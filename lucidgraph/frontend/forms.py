@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import CellType, FunctionType
 from typing import Any, Final, final
 
 import numpy as np
 
 from .. import trees
-from ..calls import ArrayCheck, Build, Check, Fetch, Form, Make, Step, float_bits
-from ..lang.tensor import is_mlx
-from .keys import PLAIN
+from ..calls import ArrayCheck, BufferCheck, Build, Check, Fetch, Form, Make, Step, TypedCheck, float_bits
+from ..lang.tensor import Tensor, is_array, is_mlx
+from .keys import PLAIN, static_key
 from .outside import FUNCTIONS, Outside, Place, View
 from .signatures import Call, StaticArgument
 from .tracer import Static, Traced
@@ -36,20 +36,22 @@ def form_of(
     kwargs: Mapping[str, Any],
     outside: Outside,
     bounds: Mapping[int, tuple[int, int]],
+    reads_buffers: bool,
 ) -> Form | None:
     """The form of a call, whose ``args`` and ``kwargs`` have marks around static arguments; ``bounds`` are those of the
-    program's integers, by their numbers among the inputs."""
+    program's integers, by their numbers among the inputs; ``reads_buffers``: it takes the memory of other libraries."""
     try:
-        return _Writer(call, bounds).form(args, kwargs, outside)
+        return _Writer(call, bounds, reads_buffers).form(args, kwargs, outside)
     except _NoFormError:
         return None
 
 
 @final
 class _Writer:
-    def __init__(self, call: Call, bounds: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, call: Call, bounds: Mapping[int, tuple[int, int]], reads_buffers: bool) -> None:
         self.call = call
         self.bounds = bounds
+        self.reads_buffers = reads_buffers
         self.first: list[Step] = []
         """What runs Python code, before anything else."""
         self.steps: list[Step] = []
@@ -59,11 +61,12 @@ class _Writer:
 
     def form(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outside: Outside) -> Form:
         call = self.call
-        if call.objects:
-            raise _NoFormError
         view = outside.view(call.objects)
         for place in view.places:
             self.outside(place, outside, view)
+        for name, value in call.objects:
+            expected = _keys(outside, view, name, value)
+            self.holds(functools.partial(_is_unchanged, outside, view, name, _weak(value), expected))
         for k, value in enumerate(args):
             self.argument(value, Fetch.ARGUMENT, -1, k)
         names = tuple(kwargs)
@@ -79,6 +82,9 @@ class _Writer:
         if len(self.steps) >= _MOST_STEPS:
             raise _NoFormError
         self.steps.append(Step(check, expected, fetch, holder, place, number, given))
+
+    def holds(self, function: Callable[[], bool]) -> None:
+        self.first.append(Step(Check.HOLDS, function))
 
     def number(self, fetch: Fetch, place: Any) -> int:
         """The number of a tuple or list."""
@@ -125,9 +131,12 @@ class _Writer:
             raise _NoFormError
         value, t = leaves[k], types[k]
         if t is None:
-            if not isinstance(value, (*PLAIN, float)):
+            if isinstance(value, (*PLAIN, float, complex)):
+                self.constant(value, fetch, holder, place)
+            elif is_array(value):
                 raise _NoFormError
-            self.constant(value, fetch, holder, place)
+            else:
+                self.add(Check.SAME_WHILE_ALIVE, _weak(value), fetch, holder, place)
             return
         kind = type(value)
         given = self.given
@@ -145,6 +154,12 @@ class _Writer:
             limits = self.bounds.get(given, (_WIDEST[0], _WIDEST[-1]))
             limits = max(limits[0], _WIDEST[0]), min(limits[1], _WIDEST[-1])
             self.add(Check.INTEGER, limits, fetch, holder, place, given=given)
+        elif isinstance(value, np.generic):
+            self.add(Check.SCALAR, kind, fetch, holder, place, given=given)
+        elif is_mlx(value) and self.reads_buffers:
+            self.add(Check.BUFFER, _buffer(value), fetch, holder, place, given=given)
+        elif is_mlx(value) or kind is Tensor:
+            self.add(Check.TYPED, TypedCheck(kind, value.shape, value.dtype), fetch, holder, place, given=given)
         else:
             raise _NoFormError
 
@@ -181,7 +196,7 @@ class _Writer:
             del self.steps[before[0] :]
             self.values = before[1]
             expected = outside.key(place, view)
-            self.first.append(Step(Check.HOLDS, functools.partial(outside.holds, place, view, expected)))
+            self.holds(functools.partial(outside.holds, place, view, expected))
 
     def bound(self, value: Any, fetch: Fetch, holder: Any, place: Any) -> None:
         kind = type(value)
@@ -201,6 +216,34 @@ class _Writer:
                 self.bound(item, Fetch.STORED, -1, number + k)
         else:
             raise _NoFormError
+
+
+def _weak(value: Any) -> weakref.ref[Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        raise _NoFormError from None
+
+
+def _keys(outside: Outside, view: View, name: str, value: Any) -> tuple[Any, int, Any]:
+    """What a static argument is told apart by, and what is read of it."""
+    key = static_key(value)
+    return key, hash(key), outside.key_of(name, value, view)
+
+
+def _is_unchanged(
+    outside: Outside, view: View, name: str, ref: weakref.ref[Any], expected: tuple[Any, int, Any]
+) -> bool:  # fmt: skip
+    value = ref()
+    return value is not None and _keys(outside, view, name, value) == expected
+
+
+def _buffer(value: Any) -> BufferCheck:
+    view = memoryview(value)
+    strides = view.strides or ()
+    return BufferCheck(
+        type(value), value.shape, value.dtype, view.format, view.itemsize, strides, view.c_contiguous
+    )
 
 
 def build_of(traced: Traced) -> Build | None:
@@ -246,8 +289,17 @@ class _Container:
 
 def inputs_with_strides(form: Form) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """The inputs that are not in row-major order, with their strides."""
-    found: Sequence[Step] = [s for s in form.steps if s.check is Check.ARRAY and s.expected.strides is not None]
-    return tuple(sorted((s.given, s.expected.strides) for s in found))
+    found = []
+    for check, expected, *_, given in form.steps:
+        strided = expected.strides is not None if check is Check.ARRAY else check is Check.BUFFER
+        if strided and not (check is Check.BUFFER and expected.contiguous):
+            found.append((given, expected.strides))
+    return tuple(sorted(found))
 
 
-__all__ = ["build_of", "form_of", "inputs_with_strides"]
+def is_in_memory(form: Form) -> bool:
+    """Whether all inputs are read from memory, and none is an object of a library."""
+    return all(step.check is not Check.TYPED for step in form.steps)
+
+
+__all__ = ["build_of", "form_of", "inputs_with_strides", "is_in_memory"]

@@ -312,7 +312,11 @@ class Outside:
 
     def key(self, place: Place, view: View) -> Any:
         """The key of what is at one place now."""
-        return _Look(view.attributes).key(place.value, self._skipped.get(place.name))
+        return self.key_of(place.name, place.value, view)
+
+    def key_of(self, name: str, value: Any, view: View) -> Any:
+        """The key of a value that the function calls by this name."""
+        return _Look(view.attributes).key(value, self._skipped.get(name))
 
     def holds(self, place: Place, view: View, expected: Any) -> bool:
         """Whether it still has this key."""

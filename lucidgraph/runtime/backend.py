@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,8 +31,8 @@ class Executable(ABC):
         """The outputs, as buffers of the backend, for one buffer or array per input of the graph."""
 
     def direct(self, values: Sequence[Any]) -> list[Any] | None:
-        """The outputs as NumPy arrays of their own, for aligned NumPy arrays of the inputs' dtypes and Python numbers;
-        None where the backend has no shorter way to them."""
+        """The outputs, as new arrays of the library whose arrays the backend computes in, for arrays of the inputs'
+        dtypes and Python numbers; None where it has no shorter way to them."""
         return None
 
     def run(self, strides: Strides) -> Any:
@@ -51,6 +52,8 @@ class IBackend(ABC):
     """Whether the pipeline makes Kernel nodes for it."""
     keeps: ClassVar[frozenset[str]] = frozenset()
     """The laws of rounding that its arithmetic keeps to the bit, as ``passes/rules`` writes them."""
+    computes_in: ClassVar[str] = "numpy"
+    """The library whose arrays its buffers are; NumPy's may lie in the memory of any other's."""
     dtypes: ClassVar[frozenset[DType]]
 
     @property
@@ -74,6 +77,10 @@ class IBackend(ABC):
     @abstractmethod
     def to_numpy(self, buffer: Any) -> np.ndarray[Any, Any]:
         """A buffer as a NumPy array; may share memory."""
+
+    def taker(self, t: TensorType) -> Callable[[Any], Any]:
+        """``to_buffer`` for NumPy arrays of this type."""
+        return functools.partial(self.to_buffer, t=t)
 
     def settle(self, buffers: Sequence[Any]) -> None:  # noqa: B027
         """Start computing what is still lazy in ``buffers``, together: they are read next, maybe by another thread."""

@@ -20,12 +20,13 @@ def explain(
     retrace: str = "",
     passes: Sequence[tuple[str, Graph]] = (),
     source: str = "",
+    dispatch: str = "",
 ) -> str:
     """A report on the function ``label``: its programs, ``history`` saying why each was made.
 
     With ``passes``, the recorded graph of one call and the graph after each pass, by name: whether the call needs a
     new program (``retrace`` says why, or is empty), what every pass does, the graph that runs, its cost, and the code,
-    ``source``.
+    ``source``. ``dispatch``: how calls come in.
 
     >>> print(explain("step", "reference", ["the first call, at train.py:31"]))
     step on the reference backend: 1 program traced
@@ -34,6 +35,8 @@ def explain(
     count = len(history)
     lines = [f"{label} on the {backend} backend: {count or 'no'} program{'' if count == 1 else 's'} traced"]
     lines += [f"  {k}. {plain(str(event))}" for k, event in enumerate(history, 1)]
+    if dispatch:
+        lines.append(f"Calls come in {dispatch}")
     if not passes:
         return "\n".join(lines)
     final = passes[-1][1]

@@ -183,9 +183,9 @@ class AccelerateExecutable(Executable):
         return self._launched([_native(b, t) for b, t in zip(buffers, self.types, strict=True)])
 
     def direct(self, values: Sequence[Any]) -> list[Any]:
-        """The outputs for arrays as kernels read them, and Python numbers in the place of weak inputs."""
+        """The outputs for arrays of the inputs' dtypes, NumPy's aligned, and Python numbers for weak inputs."""
         return self._launched(
-            [v if type(v) is np.ndarray else np.array(v, t.dtype.numpy)
+            [v if type(v) is np.ndarray else np.array(v, t.dtype.numpy) if t.weak else _native(v, t)
              for v, t in zip(values, self.types, strict=True)]
         )  # fmt: skip
 
@@ -297,6 +297,8 @@ class AccelerateBackend(IBackend):
         return Graph(inputs, [alone], [alone], "explicit")
 
     def to_buffer(self, value: Any, t: TensorType) -> Any:
+        if type(value) is np.ndarray and value.dtype == t.dtype.numpy:
+            return value
         with np.errstate(all="ignore"):
             return as_result(host_array(value), t)
 

@@ -22,12 +22,12 @@ WAY: Final = {
     name: k
     for k, name in enumerate((
         "next", "epoch", "positional", "keywords", "names", "owner", "steps", "step", "inputs", "results", "result",
-        "free", "hits", "makes", "make", "stopped", "run", "count", "most", "cost", "python",
-        "values", "data", "objects", "scalars", "held", "made", "stack",
+        "free", "hits", "makes", "make", "stopped", "run", "count", "most", "cost", "python", "lates", "late",
+        "values", "data", "objects", "scalars", "held", "made", "stack", "buffers",
     ))
 }  # fmt: skip
-"""The words of a form of call. ``steps``, ``results``, ``makes``: how many there are, each followed by where they lie;
-``free``: the first instance that no run has; from ``values`` on: where in the frame of a call what lies."""
+"""The words of a form of call. ``steps``, ``lates``, ``results``, ``makes``: how many there are, each followed by where
+they lie; ``free``: the first instance that no run has; from ``values`` on: where in the frame of a call what lies."""
 INSTANCE: Final = {name: k for k, name in enumerate(("next", "table", "stop", "fixups", "fixup"))}
 RECORD: Final = {name: k for k, name in enumerate(("first", "epoch", "slow", "frame"))}
 """The words of a function: its first form, the address of the epoch, what to call otherwise, the words of a frame."""
@@ -35,7 +35,12 @@ _SPARE: Final = 1
 """The first of three words of a frame for results of CPython's functions, after the count of references held."""
 _RAN: Final = 4
 """Whether a check has run Python code."""
-FRAME_WORDS: Final = 5
+_BUFFERS: Final = 5
+"""How many buffers are held."""
+FRAME_WORDS: Final = 6
+LATE_WORDS: Final = 3
+_EQUAL: Final = 2
+"""CPython's number of the comparison."""
 _RUN: Final = ir.FunctionType(I32, [PTR, I64, I64, I64, PTR])
 _NULL: Final = ir.Constant(PTR, None)
 
@@ -129,9 +134,13 @@ def entry_module(offset: int) -> ir.Module:
 
 
 def _release(module: ir.Module) -> None:
-    """``release(way, frame)``: let go of the references held for a call."""
+    """``release(way, frame)``: let go of the buffers and references held for a call."""
     w = _Writer(module, "release", 2)
     way, frame = w.fn.args
+    buffers = w.at(frame, w.word(way, WAY["buffers"]))
+    with w.loop(w.word(frame, _BUFFERS), "buffers") as k:
+        w.call("PyBuffer_Release", ir.VoidType(), w.at(buffers, w.b.mul(k, I64(layouts.BUFFER_WORDS))))
+    w.put(I64(0), frame, _BUFFERS)
     held = w.at(frame, w.word(way, WAY["held"]))
     with w.loop(w.word(frame), "held") as k:
         w.call("Py_DecRef", ir.VoidType(), w.pointer(held, k))
@@ -197,7 +206,7 @@ def _match(module: ir.Module) -> None:
     for one, block in found:
         value.add_incoming(one, block)
     a = w.pointer(step, 6)
-    blocks = [w.block(f"check.{n}") for n in range(12)]
+    blocks = [w.block(f"check.{n}") for n in range(15)]
     switch = b.switch(check, blocks[0])
     for n, block in enumerate(blocks[1:], 1):
         switch.add_case(I64(n), block)
@@ -211,16 +220,27 @@ def _match(module: ir.Module) -> None:
         w.put(value, objects, given)
         b.branch(passed)
 
+    def hold() -> None:
+        """Keep what is inside a container while it is read."""
+        with b.if_then(b.icmp_signed("!=", fetch, I64(0))):
+            w.call("Py_IncRef", ir.VoidType(), value)
+            count = w.word(frame)
+            w.put(value, held, count)
+            w.put(b.add(count, I64(1)), frame)
+
     b.position_at_end(blocks[0])
     _array(w, typed, fail, value, a)
-    where = w.pointer(value, 0, layouts.DATA)
-    nested = b.icmp_signed("!=", fetch, I64(0))
-    with b.if_then(nested):
-        w.call("Py_IncRef", ir.VoidType(), value)
-        count = w.word(frame)
-        w.put(value, held, count)
-        w.put(b.add(count, I64(1)), frame)
-    input_at(where)
+    hold()
+    input_at(w.pointer(value, 0, layouts.DATA))
+    b.position_at_end(blocks[12])
+    typed(a)
+    hold()
+    input_at(w.at(value, 0, layouts.SCALAR))
+    for n in (13, 14):  # what else has to hold of them runs others' code, and comes last
+        b.position_at_end(blocks[n])
+        typed(a)
+        hold()
+        input_at(value)
 
     for n, words in ((1, 1), (3, 2)):  # a float, a complex
         b.position_at_end(blocks[n])
@@ -285,6 +305,21 @@ def _match(module: ir.Module) -> None:
     k.add_incoming(b.add(k, I64(1)), passed)
     b.branch(head)
     b.position_at_end(done)
+    lates = w.pointer(way, WAY["late"])
+    with w.loop(w.word(way, WAY["lates"]), "lates") as k:
+        late = w.at(lates, b.mul(k, I64(LATE_WORDS)))
+        given, wanted = w.word(late, 1), w.pointer(late, 2)
+        w.put(I64(2), frame, _RAN)
+        value = w.pointer(objects, given)
+        attributes, memory, good = w.block("attributes"), w.block("memory"), w.block("good")
+        b.cbranch(w.same(w.word(late), I64(13)), attributes, memory)
+        b.position_at_end(attributes)
+        _attributes(w, value, wanted, fail, error)
+        b.branch(good)
+        b.position_at_end(memory)
+        w.put(_buffer(w, way, frame, value, wanted, fail), data, given)
+        b.branch(good)
+        b.position_at_end(good)
     b.ret(b.inttoptr(I64(1), PTR))
     b.position_at_end(fail)
     b.call(module.globals["release"], [way, frame])
@@ -315,6 +350,47 @@ def _array(w: _Writer, typed: Callable[[ir.Value], None], fail: ir.Block, value:
     strides = w.pointer(value, 0, layouts.STRIDES)
     with w.loop(w.word(wanted, 5), "strides") as k:
         w.unless(w.same(w.word(strides, k), w.word(w.at(wanted, b.add(ndim, I64(6))), k)), fail)
+
+
+def _attributes(w: _Writer, value: ir.Value, wanted: ir.Value, fail: ir.Block, error: ir.Block) -> None:
+    """``wanted``: two names of attributes, each followed by what it has to be equal to."""
+    b = w.b
+    for k in (0, 2):
+        found = w.call("PyObject_GetAttr", PTR, value, w.pointer(wanted, k))
+        w.unless(b.not_(w.null(found)), error)
+        verdict = w.call("PyObject_RichCompareBool", I32, found, w.pointer(wanted, k + 1), I32(_EQUAL))
+        w.call("Py_DecRef", ir.VoidType(), found)
+        w.unless(b.icmp_signed(">=", verdict, I32(0)), error)
+        w.unless(w.same(verdict, I32(1)), fail)
+
+
+def _buffer(
+    w: _Writer, way: ir.Value, frame: ir.Value, value: ir.Value, wanted: ir.Value, fail: ir.Block
+) -> ir.Value:  # fmt: skip
+    """The address of an object's memory, which it shows from then on. ``wanted``: the format, the bytes of an element,
+    the bits that are 0 in its address, how many axes, the shape and the strides."""
+    b = w.b
+    field = layouts.BUFFER
+    count = w.word(frame, _BUFFERS)
+    buffer = w.at(w.at(frame, w.word(way, WAY["buffers"])), b.mul(count, I64(layouts.BUFFER_WORDS)))
+    got = w.call("PyObject_GetBuffer", I32, value, buffer, I32(layouts.BUFFER_FLAGS))
+    with b.if_then(b.icmp_signed("!=", got, I32(0)), likely=False):
+        w.call("PyErr_Clear", ir.VoidType())
+        b.branch(fail)
+    w.put(b.add(count, I64(1)), frame, _BUFFERS)
+    name = w.pointer(buffer, field["format"])
+    w.unless(b.not_(w.null(name)), fail)
+    w.unless(w.same(w.call("strcmp", I32, name, w.pointer(wanted)), I32(0)), fail)
+    w.unless(w.same(w.word(buffer, field["itemsize"]), w.word(wanted, 1)), fail)
+    address = w.word(buffer, field["data"])
+    w.unless(w.same(b.and_(address, w.word(wanted, 2)), I64(0)), fail)
+    ndim = w.word(wanted, 3)
+    w.unless(w.same(b.zext(b.load(w.at(buffer, field["ndim"], 4), typ=I32), I64), ndim), fail)
+    shape, strides = w.pointer(buffer, field["shape"]), w.pointer(buffer, field["strides"])
+    with w.loop(ndim, "buffer") as k:
+        w.unless(w.same(w.word(shape, k), w.word(w.at(wanted, 4), k)), fail)
+        w.unless(w.same(w.word(strides, k), w.word(w.at(wanted, b.add(ndim, I64(4))), k)), fail)
+    return address
 
 
 def _run(module: ir.Module) -> None:
@@ -435,7 +511,7 @@ def _make(module: ir.Module) -> ir.Function:
     with w.loop(w.word(way, WAY["makes"]), "makes") as k:
         step = w.at(makes, b.mul(k, I64(MAKE_WORDS)))
         what, a = w.word(step), w.word(step, 1)
-        blocks, pushed = [w.block(f"make.{n}") for n in range(5)], w.block("pushed")
+        blocks, pushed = [w.block(f"make.{n}") for n in range(6)], w.block("pushed")
         switch = b.switch(what, blocks[0])
         for n, block in enumerate(blocks[1:], 1):
             switch.add_case(I64(n), block)
@@ -470,6 +546,14 @@ def _make(module: ir.Module) -> ir.Function:
             w.call("PyDict_SetItem", I32, container, w.pointer(keys, j), item)
             w.call("Py_DecRef", ir.VoidType(), item)
         push(container, a)
+        b.position_at_end(blocks[5])
+        place = w.at(stack, b.sub(w.word(top), I64(1)))
+        value = w.pointer(place)
+        made_of = w.call("PyObject_Vectorcall", PTR, b.inttoptr(a, PTR), place, I64(1), _NULL)
+        w.call("Py_DecRef", ir.VoidType(), value)
+        w.put(b.sub(w.word(top), I64(1)), top)
+        w.unless(b.not_(w.null(made_of)), failed)
+        push(made_of, I64(0))
 
         b.position_at_end(pushed)
         value, taken = b.phi(PTR), b.phi(I64)
@@ -512,6 +596,7 @@ def _entry(module: ir.Module, offset: int) -> None:
     now = w.word(epoch, 1)
     frame = b.alloca(I64, w.word(record, RECORD["frame"]))
     w.put(I64(0), frame)
+    w.put(I64(0), frame, _BUFFERS)
     first = w.pointer(record, RECORD["first"])
     head, other = w.block("head"), w.block("other")
     before = b.block
@@ -566,4 +651,7 @@ def _entry(module: ir.Module, offset: int) -> None:
     b.ret(_NULL)
 
 
-__all__ = ["FRAME_WORDS", "INSTANCE", "MAKE_WORDS", "RECORD", "RESULT_WORDS", "STEP_WORDS", "WAY", "entry_module"]
+__all__ = [
+    "FRAME_WORDS", "INSTANCE", "LATE_WORDS", "MAKE_WORDS", "RECORD", "RESULT_WORDS", "STEP_WORDS", "WAY",
+    "entry_module",
+]  # fmt: skip

@@ -27,6 +27,8 @@ LIST_ITEMS: Final = 24
 NUMBER: Final = 16
 """Of the double in a float, of the two in a complex."""
 CELL: Final = 16
+SCALAR: Final = 16
+"""Of the value in one of NumPy's scalars."""
 DATA: Final = 16
 """Of an array's pointer to its elements; then come the number of its axes, and the other fields."""
 NDIM: Final = 24
@@ -47,9 +49,15 @@ NEW_FROM_DESCR: Final = 94
 FUNCTIONS: Final = (
     "Py_IncRef", "Py_DecRef", "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyLong_AsLongLongAndOverflow",
     "PyDict_GetItemWithError", "PyDict_Next", "PyDict_New", "PyDict_SetItem", "PyTuple_New", "PyTuple_SetItem",
-    "PyList_New", "PyList_SetItem", "PyErr_Clear", "PyLong_FromLongLong",
+    "PyList_New", "PyList_SetItem", "PyErr_Clear", "PyLong_FromLongLong", "PyObject_GetAttr",
+    "PyObject_RichCompareBool", "PyObject_GetBuffer", "PyBuffer_Release",
 )  # fmt: skip
 """Of CPython's interface, all that native code calls."""
+BUFFER_WORDS: Final = 10
+"""Of the structure that a buffer is described in; then where in it its fields are."""
+BUFFER: Final = {"data": 0, "itemsize": 3, "ndim": 4, "format": 5, "shape": 6, "strides": 7}
+BUFFER_FLAGS: Final = 0x18 | 0x4
+"""Strides and the format are asked for."""
 _LATEST: Final = (3, 14)
 
 
@@ -124,6 +132,10 @@ def _reads() -> bool:
         and [_word(_word(id(names) + LIST_ITEMS) + 8 * k) for k in range(3)] == [id(v) for v in names]
         and [_word(id(v) + SIZE) for v in (items, names, keys)] == [2, 3, 1]
         and _word(id(cell) + CELL) == id(held)
+        and all(
+            ctypes.string_at(id(v) + SCALAR, v.nbytes) == v.tobytes()
+            for v in (np.float32(2.5), np.float64(2.5), np.float16(2.5), np.int8(3), np.int64(3), np.complex128(1 - 2j))
+        )
     )
 
 
@@ -191,7 +203,7 @@ def callable_type(base: type) -> type:
 
 
 __all__ = [
-    "ALIGNED", "BYTEORDER", "CELL", "C_CONTIGUOUS", "DATA", "DTYPE", "FLAGS", "FUNCTIONS", "LIST_ITEMS", "NDIM",
-    "NUMBER", "SHAPE", "SIZE", "STRIDES", "TUPLE_ITEMS", "TYPE", "TYPE_NUMBER", "WRITEABLE", "address_of",
-    "callable_type", "data_address", "new_array", "require",
+    "ALIGNED", "BUFFER", "BUFFER_FLAGS", "BUFFER_WORDS", "BYTEORDER", "CELL", "C_CONTIGUOUS", "DATA", "DTYPE", "FLAGS",
+    "FUNCTIONS", "LIST_ITEMS", "NDIM", "NUMBER", "SCALAR", "SHAPE", "SIZE", "STRIDES", "TUPLE_ITEMS", "TYPE",
+    "TYPE_NUMBER", "WRITEABLE", "address_of", "callable_type", "data_address", "new_array", "require",
 ]  # fmt: skip

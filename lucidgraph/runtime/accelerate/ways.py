@@ -15,7 +15,7 @@ import numpy as np
 from ... import epoch
 from ...calls import ArrayCheck, Build, Check, Fetch, Form, Make, Step
 from . import layouts
-from .entry import FRAME_WORDS, INSTANCE, MAKE_WORDS, RECORD, RESULT_WORDS, STEP_WORDS, WAY, entry_module
+from .entry import FRAME_WORDS, INSTANCE, LATE_WORDS, MAKE_WORDS, RECORD, RESULT_WORDS, STEP_WORDS, WAY, entry_module
 from .machine import HOST, Code, compile_module
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ class Way:
         self._set(epoch=epoch.now(), positional=form.positional, keywords=len(form.keywords), owner=id(self))
         self._set(names=self._table([id(self._keep(sys.intern(name))) for name in form.keywords]))
         self._set(steps=len(form.steps), step=self._table([w for s in form.steps for w in self._step(s)]))
+        lates = [self._late(s) for s in form.steps if s.check in (Check.TYPED, Check.BUFFER)]
+        buffers = sum(s.check is Check.BUFFER for s in form.steps)
+        self._set(lates=len(lates), late=self._table([w for late in lates for w in late]))
         self._set(inputs=inputs, results=results)
         self._set(makes=len(build), make=self._table([w for what, a in build for w in self._make(what, a)]))
         at = FRAME_WORDS
         for name, count in (
             ("values", form.values), ("data", inputs + results), ("objects", max(inputs, 2)), ("scalars", 2 * inputs),
-            ("held", inputs), ("made", results), ("stack", len(build)),
+            ("held", inputs), ("made", results), ("stack", len(build)), ("buffers", buffers * layouts.BUFFER_WORDS),
         ):  # fmt: skip
             header[WAY[name]] = at
             at += count
@@ -122,6 +125,10 @@ class Way:
             a = self._watched(expected)
         elif check in (Check.SAME, Check.HOLDS):
             a, b = id(self._keep(expected)), id(True)
+        elif check is Check.SCALAR:
+            a = id(self._keep(expected))
+        elif check in (Check.TYPED, Check.BUFFER):
+            a = id(self._keep(expected.kind))
         else:
             a = id(_TYPES[check])
             if check is Check.INTEGER:
@@ -136,6 +143,18 @@ class Way:
         words = [check, fetch, holder, place, number, given, a, b, c]
         assert len(words) == STEP_WORDS
         return words
+
+    def _late(self, step: Step) -> list[int]:
+        wanted = step.expected
+        if step.check is Check.TYPED:
+            words = [id(self._keep(v)) for v in ("shape", wanted.shape, "dtype", wanted.dtype)]
+        else:
+            name = self._keep(ctypes.create_string_buffer(wanted.format.encode()))
+            ones = min(wanted.itemsize, 8) - 1
+            words = [ctypes.addressof(name), wanted.itemsize, ones, len(wanted.shape), *wanted.shape, *wanted.strides]
+        late = [step.check, step.given, self._table(words)]
+        assert len(late) == LATE_WORDS
+        return late
 
     def _array(self, wanted: ArrayCheck) -> int:
         dtype, shape, strides = wanted
@@ -160,6 +179,8 @@ class Way:
         elif what is Make.DICT:
             keys = self._table([id(self._keep(key)) for key in a])
             a = len(a)
+        elif what is Make.CALL:
+            a = id(self._keep(a))
         return [what, a, keys][:MAKE_WORDS]
 
     def _result(self, own: Callable[[], Any] | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
