@@ -34,8 +34,9 @@ _FOLD: Final = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "
 _SPLIT_POINTS: Final = 1 << 16
 _DEALT: Final = 4
 """How many neighbours a lane holds."""
-_COLUMNS: Final = 512
-"""How many columns have their states on the stack."""
+_ROWS: Final = 4
+_COLUMNS: Final = 8192
+"""How many columns may have their states on the stack."""
 
 
 def _wide(name: str, dtype: DType) -> DType:
@@ -335,7 +336,7 @@ class _Columns(_Scan):
     ) -> None:  # fmt: skip
         places = self.before(item, v, mask)
         with self.loop(begin, end) as k:
-            self.point(self.b.add(self.line(row, k), self.b.mul(v, self.size)), mask, places)
+            self.points([self.b.add(self.line(row, k), self.b.mul(v, self.size))], mask, places)
 
     def columns(
         self, item: ir.Value, row: ir.Value, start: ir.Value, stop: ir.Value, begin: ir.Value, end: ir.Value
@@ -358,23 +359,30 @@ class _Columns(_Scan):
                 b.store(value, place)
 
         self.span(start, stop, begun)
-        with self.loop(begin, end) as k:
-            line = self.line(row, k)
-            self.span(start, stop, lambda v, mask: self.point(b.add(line, b.mul(v, self.size)), mask, places(v)))
+        # Some rows at a time: states are read and written once for all of them.
+        whole = b.add(begin, b.and_(b.sub(end, begin), I64(-_ROWS)))
+        for first, last, count in ((begin, whole, _ROWS), (whole, end, 1)):
+            with self.loop(first, last, count) as k:
+                lines = [self.line(row, b.add(k, I64(j))) for j in range(count)]
+                self.span(start, stop, lambda v, mask, lines=lines: self.points(  # type: ignore[misc]
+                    [b.add(line, b.mul(v, self.size)) for line in lines], mask, places(v)))  # fmt: skip
 
     def line(self, row: ir.Value, k: ir.Value) -> ir.Value:
         at = self.b.sub(self.b.sub(self.w["n"], k), I64(1)) if self.reverse else k
         return self.b.add(row, self.b.mul(at, self.step))
 
-    def point(self, here: ir.Value, mask: ir.Value | None, places: Sequence[ir.Value]) -> None:
+    def points(self, rows: Sequence[ir.Value], mask: ir.Value | None, places: Sequence[ir.Value]) -> None:
+        """One vector of each of these rows, one after the other."""
         lanes = self.lanes
-        old = self.read(lanes, places)
-        value = self.element(lambda name: lanes.load(self.dtype, self.at(name, here), None, mask))
-        new = self.fold.take(lanes, old, value, lanes.iota())
-        for p, v in zip(places, new, strict=True):
+        state = self.read(lanes, places)
+        for here in rows:
+            old = state
+            value = self.element(lambda name, here=here: lanes.load(self.dtype, self.at(name, here), None, mask))  # type: ignore[misc]
+            state = self.fold.take(lanes, old, value, lanes.iota())
+            result = self.fold.finish(lanes, state if self.inclusive else old, I64(1))
+            lanes.store(result, self.dtype, self.at("y", here), None, mask)
+        for p, v in zip(places, state, strict=True):
             self.b.store(v, p)
-        result = self.fold.finish(lanes, new if self.inclusive else old, I64(1))
-        lanes.store(result, self.dtype, self.at("y", here), None, mask)
 
 
 def scan(planner: Planner, node: Node) -> View:
@@ -396,9 +404,10 @@ def _scanned(planner: Planner, node: Node, views: Sequence[View], out: View, sha
     width = max(2, min(machine.lanes, machine.lanes * 4 // _wide(node.name, node.dtype).itemsize))
     blocks, block = 1, 1
     if inner > 1:
-        block = min(_COLUMNS, -(-inner // width) * width)
-        while block > 4 * width and outer * -(-inner // block) < 2 * threads:
-            block = -(-block // (2 * width)) * width
+        blocks = -(-inner // _COLUMNS)
+        if blocks > 1:
+            blocks = -(-blocks // threads) * threads
+        block = -(-inner // (blocks * width)) * width
         blocks = -(-inner // block)
     parts, part = 1, n
     items = outer * blocks
