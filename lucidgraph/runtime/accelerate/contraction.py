@@ -72,6 +72,7 @@ class Tile:
     adjacent: bool
     masked: bool
     masked_w: bool
+    lanes: int
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ class Tile:
             ("point", self.points, ("x", "y")), ("outer", self.outer, ("x", "w")), ("inner", self.inner, ("x", "w")),
         ) for k in range(count)]  # fmt: skip
         return (
-            "points", "block", "blocks", "groups", "slab", "panels", "width", "panel_x", "panel_w",
+            "points", "block", "blocks", "groups", "slab", "panels", "shares", "share", "width", "panel_x", "panel_w",
             "group_x", "group_w", "group_y", "slab_y", "x", "w", "y",
             *(f"{name} {part}" for name, *parts in axes for part in ("size", *parts)),
         )  # fmt: skip
@@ -95,25 +96,29 @@ def registers(machine: Machine) -> int:
     return 32 if machine.masks or not machine.triple.startswith("x86_64") else 16
 
 
-def tile_sizes(machine: Machine, dtype: DType, points: int, width: int) -> tuple[int, int]:
-    """(points, vectors) of a tile for so many points and outputs."""
-    have = registers(machine)
-    vectors = -(-width // lanes_of(machine, dtype))
+def tile_sizes(machine: Machine, dtype: DType, points: int, width: int) -> tuple[int, int, int]:
+    """(points, vectors, lanes of each) of a tile for so many points and outputs: half a register's lanes where whole
+    ones would be left empty."""
+    have, lanes = registers(machine), lanes_of(machine, dtype)
+    while lanes > 4 and 5 * (-(-width // (lanes // 2)) * (lanes // 2)) <= 4 * (-(-width // lanes) * lanes):
+        lanes //= 2
+    vectors = -(-width // lanes)
     panels = -(-vectors // (4 if have == 32 else 2))
     vectors = -(-vectors // panels)
     rows = min((have - vectors - 1) // vectors, _POINTERS)
     rows = min(rows, points)
     tiles = -(-points // rows)
-    return -(-points // tiles) if tiles <= 4 else rows, vectors
+    return -(-points // tiles) if tiles <= 4 else rows, vectors, lanes
 
 
 @final
 class TileKernel(KernelWriter):
-    """Items are blocks of points, for each group, for each slab of the sum's first axis."""
+    """Items are shares of the panels, for each block of points, for each group, for each slab of the sum's first
+    axis."""
 
     def __init__(self, tile: Tile, machine: Machine) -> None:
         self.module = ir.Module(name="tiles")
-        super().__init__(self.module, machine, lanes_of(machine, tile.dtype))
+        super().__init__(self.module, machine, tile.lanes)
         self.tile = tile
         self.element = register_type(tile.dtype)
         self.type = self.lanes.vector(self.element)
@@ -131,13 +136,16 @@ class TileKernel(KernelWriter):
     def emit(self) -> ir.Module:
         b, w = self.b, self.w
         with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            block, rest = b.srem(item, w["blocks"]), b.sdiv(item, w["blocks"])
+            share, rest = b.srem(item, w["shares"]), b.sdiv(item, w["shares"])
+            begin = b.mul(share, w["share"])
+            end = self.smaller(b.add(begin, w["share"]), w["panels"])
+            block, rest = b.srem(rest, w["blocks"]), b.sdiv(rest, w["blocks"])
             group, slab = b.srem(rest, w["groups"]), b.sdiv(rest, w["groups"])
             count = self.block(block)
             x, second, y = (b.add(w[n], b.mul(group, w[f"group_{n}"])) for n in ("x", "w", "y"))
             y = b.add(y, b.mul(slab, w["slab_y"]))
             with self.outer_loops(slab) as (dx, dw, begun):
-                self.panels(count, b.add(x, dx), b.add(second, dw), y, begun)
+                self.panels(begin, end, count, b.add(x, dx), b.add(second, dw), y, begun)
         b.ret_void()
         return self.module
 
@@ -202,10 +210,13 @@ class TileKernel(KernelWriter):
                 with self.nested(kind, axis + 1, I64(0), self.size_of(kind, axis + 1), x, second) as (x, second, rest):
                     yield x, second, [k, *rest]
 
-    def panels(self, count: ir.Value, x: ir.Value, second: ir.Value, y: ir.Value, begun: ir.Value | None) -> None:
+    def panels(
+        self, begin: ir.Value, end: ir.Value, count: ir.Value, x: ir.Value, second: ir.Value, y: ir.Value,
+        begun: ir.Value | None,
+    ) -> None:  # fmt: skip
         b, w, tile = self.b, self.w, self.tile
         wide = I64(tile.vectors * self.lanes.count)
-        with self.loop(I64(0), w["panels"]) as panel:
+        with self.loop(begin, end) as panel:
             px = b.add(x, b.mul(panel, w["panel_x"]))
             pw = b.add(second, b.mul(panel, w["panel_w"]))
             done = b.mul(panel, wide)
@@ -315,8 +326,8 @@ def contract(
     machine = planner.machine
     points, reduced = joined(points), joined(reduced)
     count = prod(a.size for a in points)
-    rows, vectors = tile_sizes(machine, out.dtype, count, width)
-    wide = vectors * lanes_of(machine, out.dtype)
+    rows, vectors, lanes = tile_sizes(machine, out.dtype, count, width)
+    wide = vectors * lanes
     panels = -(-width // wide)
     itemsize = out.dtype.itemsize
     # The axes whose part of w stays in cache are inner ones; at least one.
@@ -327,7 +338,8 @@ def contract(
     terms = prod(a.size for a in reduced)
     block = min(_BLOCK // rows * rows, -(-count // rows) * rows)
     slabs, slab = 1, reduced[0].size
-    if split and out.contiguous and groups[0] * count * width == out.size:
+    # A sum longer than the points are many (that of a kernel's gradient) is shared, rather than the points.
+    if split and terms > count and out.contiguous and groups[0] * count * width == out.size:
         items = -(-count // block) * groups[0]
         slabs = min(-(-_ITEMS // items), reduced[0].size)
         slab = -(-reduced[0].size // slabs)
@@ -335,12 +347,17 @@ def contract(
     while slabs * groups[0] * -(-count // block) < 8 * planner.threads and block >= 8 * rows:
         block = -(-block // (2 * rows)) * rows
     blocks = -(-count // block)
+    shares = min(panels, max(1, 4 * planner.threads // (slabs * groups[0] * blocks)))
+    share = -(-panels // shares)
+    shares = -(-panels // share)
     tile = Tile(
-        out.dtype, rows, vectors, len(points), split, len(reduced) - split, adjacent, masked, masked and not padded
+        out.dtype, rows, vectors, len(points), split, len(reduced) - split, adjacent, masked, masked and not padded,
+        lanes,
     )
     y = out if slabs == 1 else planner.temporary((slabs, out.nbytes // itemsize), out.dtype)
     values = {
         "points": count, "block": block, "blocks": blocks, "groups": groups[0], "slab": slab, "panels": panels,
+        "shares": shares, "share": share,
         "width": width, "panel_x": wide * itemsize if adjacent else 0, "panel_w": panel_w, "group_x": groups[1],
         "group_w": groups[2], "group_y": groups[3], "slab_y": out.nbytes,
     }  # fmt: skip
@@ -354,7 +371,7 @@ def contract(
     pointers = [(tile.words.index(n), v) for n, v in (("x", x), ("w", w), ("y", y))]
     cost = x.nbytes + w.nbytes + out.nbytes + groups[0] * count * terms * width // 2
     code = planner.code(f"tiles {tile}", lambda: TileKernel(tile, machine).emit())
-    planner.command("contraction", code, words, pointers, slabs * groups[0] * blocks, cost, 1, node=node)
+    planner.command("contraction", code, words, pointers, slabs * groups[0] * blocks * shares, cost, 1, node=node)
     if slabs > 1:
         t = TensorType(y.shape, y.dtype)
         operand = Node(Input, (), {}, (t,))

@@ -1,14 +1,16 @@
 """Chapter scan: prefix sums, products, extremes, and linear recurrences.
 
-Along a contiguous axis vectors hold neighbours: each is scanned in log steps of shuffles, then joined with what came
-before it. Rows that are few and long are cut into blocks of fixed length, whose totals are scanned first, so that
-threads can share them. Along another axis vectors hold elements of different rows. Sums and products of floats are
-carried in double.
+Along a contiguous axis a step takes a few vectors of neighbours, dealt out so that each lane holds some in a row: they
+are scanned lane by lane, then the lanes' totals in log steps of shuffles, then both joined with what came before. Along
+another axis vectors hold elements of different rows, some vectors side by side, so that memory is read in long pieces.
+Where there are fewer rows than threads each row is cut into as many parts, the totals of which come first. Sums and
+products of floats are carried in double.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Final, final
 
@@ -16,19 +18,25 @@ from llvmlite import ir
 
 from ... import dtypes
 from ...dtypes import DType
-from ...ir import Node
-from .arithmetic import choose, is_zero, multiply_values
-from .machine import Code, Machine
+from ...ir import Graph, Node, TensorType
+from ...ir.op import get
+from ...ir.ops.core import CastBackward, Input
+from .arithmetic import choose, extremum, is_zero, multiply_values
+from .machine import Machine
 from .math import converted
 from .plan import Planner, Rule
-from .reduce import FOLDS, Fold, State
+from .reduce import FOLDS, Fold, State, worst
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
 from .writing import KernelWriter
 
 _FOLD: Final = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
-_BLOCK: Final = 1 << 13
 _SPLIT_POINTS: Final = 1 << 16
+_DEALT: Final = 4
+"""How many neighbours a lane holds."""
+_ROWS: Final = 4
+_COLUMNS: Final = 8192
+"""How many columns may have their states on the stack."""
 
 
 def _wide(name: str, dtype: DType) -> DType:
@@ -71,6 +79,38 @@ class _Recurrence(Fold):
         return converted(lanes, _value(state[len(state) // 2 :]), self.wide, self.dtype)
 
 
+@final
+class _Extremum(Fold):
+    """The extreme so far in one vector: NaN wins."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.largest = node.name == "cummax"
+
+    def neutral(self, lanes: Lanes) -> Value:
+        return worst(lanes, self.dtype, self.largest)
+
+    def start(self, lanes: Lanes) -> State:
+        return [worst(lanes, self.dtype, self.largest)]
+
+    def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
+        return self.join(lanes, state, [value])
+
+    def join(self, lanes: Lanes, a: State, b: State) -> State:
+        build = lanes.b
+        if self.dtype.is_bool:
+            return [(build.or_ if self.largest else build.and_)(a[0], b[0])]
+        if not self.dtype.is_floating:
+            return [extremum(lanes, a[0], b[0], self.dtype.kind, self.largest)]
+        beats = build.fcmp_ordered(">" if self.largest else "<", b[0], a[0])
+        beats = build.or_(beats, build.fcmp_unordered("uno", b[0], b[0]))
+        # What is NaN stays the first NaN.
+        return [build.select(build.fcmp_unordered("uno", a[0], a[0]), a[0], build.select(beats, b[0], a[0]))]
+
+    def finish(self, lanes: Lanes, state: State, count: ir.Value) -> Value:
+        return state[0]
+
+
 def _parts(value: Value) -> State:
     return list(value) if isinstance(value, Pair) else [value]
 
@@ -80,7 +120,13 @@ def _value(parts: State) -> Value:
 
 
 def _fold(node: Node) -> Fold:
+    if node.name in ("cummax", "cummin"):
+        return _Extremum(node)
     return FOLDS[_FOLD[node.name]](node) if node.name in _FOLD else _Recurrence(node)
+
+
+def _mapped(change: Callable[[ir.Value], ir.Value], value: Value) -> Value:
+    return Pair(*map(change, value)) if isinstance(value, Pair) else change(value)
 
 
 class _Scan(KernelWriter):
@@ -112,129 +158,231 @@ class _Scan(KernelWriter):
         return pointer
 
 
+    def resumed(self, lanes: Lanes, item: ir.Value, load: Callable[[ir.Value], Value]) -> list[ir.Value]:
+        """Variables with the state before a part: that of nothing, or of the parts before it."""
+        nothing = self.fold.start(lanes)
+        before = [self.variable(v.type) for v in nothing]
+        for place, value in zip(before, nothing, strict=True):
+            self.b.store(value, place)
+        part = self.b.srem(item, self.w["parts"])
+        with self.b.if_then(self.b.icmp_signed("!=", part, I64(0))):
+            others = self.b.sub(self.w["parts"], I64(1))
+            number = self.b.mul(self.b.sdiv(item, self.w["parts"]), others)
+            value = load(self.b.sub(self.b.add(number, part), I64(1)))
+            for place, one in zip(before, self.fold.resume(lanes, value), strict=True):
+                self.b.store(one, place)
+        return before
+
+    def read(self, lanes: Lanes, places: Sequence[ir.Value]) -> State:
+        return [self.b.load(p, typ=v.type) for p, v in zip(places, self.fold.start(lanes), strict=True)]
+
+
 @final
 class _Rows(_Scan):
-    """Items are the blocks of each row, in the order of the scan. ``carry`` holds what comes before each block, where
-    there are several; with ``totals`` only that of each block's elements is written to y."""
+    """Items are the parts of each row, in the order of the scan. ``carry`` holds what comes before each but the
+    first."""
 
-    words = ("n", "blocks", "block", "a", "x", "carry", "y")
+    words = ("n", "parts", "part", "a", "x", "carry", "y")
 
-    def __init__(self, node: Node, carried: bool, totals: bool, machine: Machine) -> None:
-        super().__init__(node, machine.lanes, machine)
-        self.carried, self.totals = carried, totals
+    def __init__(self, node: Node, carried: bool, machine: Machine) -> None:
+        wide = _wide(node.name, node.dtype)
+        width = max(2, min(machine.lanes, machine.lanes * 4 // wide.itemsize))
+        self.dealt = 1 if node.dtype.is_complex else _DEALT
+        super().__init__(node, width * self.dealt, machine)
+        self.narrow = Lanes(self.b, width, machine)
+        self.carried = carried
 
     def emit(self) -> ir.Module:
         b, w = self.b, self.w
-        nothing = self.fold.start(self.lanes)
         with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            row, block = b.sdiv(item, w["blocks"]), b.srem(item, w["blocks"])
-            start = b.mul(block, w["block"])
-            stop = self.smaller(b.add(start, w["block"]), w["n"])
+            row, part = b.sdiv(item, w["parts"]), b.srem(item, w["parts"])
+            start = b.mul(part, w["part"])
+            stop = self.smaller(b.add(start, w["part"]), w["n"])
             first = b.mul(row, w["n"])
-            before = [self.variable(v.type) for v in nothing]
-            for place, value in zip(before, self.carry(item) if self.carried else nothing, strict=True):
-                b.store(value, place)
-            self.span(start, stop, lambda v, mask: self.vector(first, v, mask, before, nothing))
-            if self.totals:
-                single = Lanes(b, 1, self.machine)
-                last = [self.first_lane(single, b.load(p, typ=v.type)) for p, v in zip(before, nothing, strict=True)]
-                place = self.at("y", b.mul(item, I64(self.wide.itemsize)))
-                single.store(self.fold.suspend(single, last), self.wide, place, None, None)
+            if self.carried:
+                before = self.resumed(self.narrow, item, lambda k: self.narrow.load_same(
+                    self.wide, self.at("carry", b.mul(k, I64(self.wide.itemsize)))))  # fmt: skip
+            else:
+                before = [self.variable(v.type) for v in self.fold.start(self.narrow)]
+                for place, value in zip(before, self.fold.start(self.narrow), strict=True):
+                    b.store(value, place)
+            self.span(start, stop, lambda v, mask: self.vectors(first, v, mask and b.sub(stop, v), before))
         b.ret_void()
         return self.module
 
-    def first_lane(self, single: Lanes, v: ir.Value) -> ir.Value:
-        zero = ir.IntType(32)(0)
-        one = self.b.extract_element(v, zero)
-        return self.b.insert_element(ir.Constant(single.vector(one.type), ir.Undefined), one, zero)
+    def within(self, left: ir.Value, order: Sequence[int]) -> ir.Value:
+        """Of these numbers, which are less than ``left``."""
+        i32 = ir.IntType(32)
+        numbers = ir.Constant(ir.VectorType(i32, len(order)), [i32(k) for k in order])
+        bound = Lanes(self.b, len(order), self.machine).splat(self.b.trunc(left, i32))
+        return self.b.icmp_signed("<", numbers, bound)
 
-    def carry(self, item: ir.Value) -> State:
-        place = self.at("carry", self.b.mul(item, I64(self.wide.itemsize)))
-        return self.fold.resume(self.lanes, self.lanes.load_same(self.wide, place))
+    def vectors(self, row: ir.Value, v: ir.Value, left: ir.Value | None, before: list[ir.Value]) -> None:
+        """Scan the elements from ``v`` on, counted in the order of the scan, of which there are ``left``."""
+        b, fold, narrow = self.b, self.fold, self.narrow
+        width, dealt = narrow.count, self.dealt
+        total = width * dealt
+        place = b.add(row, b.sub(b.sub(self.w["n"], v), I64(total)) if self.reverse else v)
+        offset = b.mul(place, I64(self.dtype.itemsize))
+        numbers = range(total)[::-1] if self.reverse else range(total)
+        mask = None if left is None else self.within(left, numbers)
+        order = [[lane * dealt + k for lane in range(width)] for k in range(dealt)]
+        if self.reverse:
+            order = [[total - 1 - k for k in line] for line in order]
 
-    def vector(self, row: ir.Value, v: ir.Value, mask: ir.Value | None, before: list[ir.Value], nothing: State) -> None:
-        """Scan the vector at ``v``, counted in the order of the scan."""
-        b, lanes = self.b, self.lanes
-        width, size = lanes.count, I64(self.dtype.itemsize)
-        place = b.add(row, b.sub(b.sub(self.w["n"], v), I64(width)) if self.reverse else v)
-        offset = b.mul(place, size)
-        stored_mask = mask if mask is None or not self.reverse else self.turned(mask)
+        def read(name: str) -> list[Value]:
+            whole = self.lanes.load(self.dtype, self.at(name, offset), None, mask)
+            return [_mapped(lambda x, line=line: self.shuffled(x, x, line), whole) for line in order]  # type: ignore[misc]
 
-        def read(name: str) -> Value:
-            return self.in_order(lanes.load(self.dtype, self.at(name, offset), None, stored_mask))
-
-        state = self.fold.take(lanes, nothing, self.element(read), lanes.iota())
-        if mask is not None:
-            state = [b.select(mask, s, n) for s, n in zip(state, nothing, strict=True)]
+        operands = {name: read(name) for name in (("a", "x") if isinstance(fold, _Recurrence) else ("x",))}
+        nothing = fold.start(narrow)
+        states: list[State] = []
+        for k in range(dealt):
+            value = self.element(lambda name, k=k: operands[name][k])  # type: ignore[misc]
+            if left is not None:
+                inside = self.within(left, range(k, total, dealt))
+                value = self.chosen(inside, value, fold.neutral(narrow))
+            states.append(fold.take(narrow, states[-1] if states else nothing, value, narrow.iota()))
+        # The lanes' totals, scanned.
+        lanes = states[-1]
         distance = 1
         while distance < width:
-            order = [k if k < distance else width + k - distance for k in range(width)]
-            moved = [self.shuffled(n, s, order) for n, s in zip(nothing, state, strict=True)]
-            state = self.fold.join(lanes, moved, state)
+            moved = [self.moved(n, s, distance) for n, s in zip(nothing, lanes, strict=True)]
+            lanes = fold.join(narrow, moved, lanes)
             distance *= 2
-        old = [b.load(p, typ=n.type) for p, n in zip(before, nothing, strict=True)]
-        state = self.fold.join(lanes, old, state)
-        for p, s in zip(before, state, strict=True):
-            b.store(self.shuffled(s, s, [width - 1] * width), p)
-        if self.totals:
-            return
+        old = self.read(narrow, before)
+        above = fold.join(narrow, old, [self.moved(n, s, 1) for n, s in zip(nothing, lanes, strict=True)])
+        last = fold.join(narrow, old, [self.shuffled(s, s, [width - 1] * width) for s in lanes])
+        for p, s in zip(before, last, strict=True):
+            b.store(s, p)
+        reached = [fold.join(narrow, above, s) for s in states]
         if not self.inclusive:
-            order = [0, *range(width, 2 * width - 1)]
-            state = [self.shuffled(o, s, order) for o, s in zip(old, state, strict=True)]
-        result = self.in_order(self.fold.finish(lanes, state, I64(1)))
-        lanes.store(result, self.dtype, self.at("y", offset), None, stored_mask)
+            reached = [above, *reached[:-1]]
+        finished = [fold.finish(narrow, s, I64(1)) for s in reached]
+        if isinstance(finished[0], Pair):
+            result: Value = Pair(*(self.together([f[k] for f in finished]) for k in range(2)))
+        else:
+            result = self.together(finished)
+        self.lanes.store(result, self.dtype, self.at("y", offset), None, mask)
+
+    def chosen(self, mask: ir.Value, value: Value, other: Value) -> Value:
+        if isinstance(value, tuple) and not isinstance(value, Pair):
+            return tuple(choose(self.narrow, mask, x, y) for x, y in zip(value, other, strict=True))
+        return choose(self.narrow, mask, value, other)
+
+    def moved(self, nothing: ir.Value, v: ir.Value, distance: int) -> ir.Value:
+        """Lanes ``distance`` further up."""
+        width = self.narrow.count
+        return self.shuffled(nothing, v, [k if k < distance else width + k - distance for k in range(width)])
+
+    def together(self, vectors: list[ir.Value]) -> ir.Value:
+        """Vectors dealt out as one, in the order of memory."""
+        width, dealt = self.narrow.count, len(vectors)
+        while len(vectors) > 1:
+            size = vectors[0].type.count
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [self.shuffled(x, y, list(range(2 * size))) for x, y in pairs]
+        order = [k * width + lane for lane in range(width) for k in range(dealt)]
+        return self.shuffled(vectors[0], vectors[0], order[::-1] if self.reverse else order)
 
     def shuffled(self, x: ir.Value, y: ir.Value, order: list[int]) -> ir.Value:
         i32 = ir.IntType(32)
         mask = ir.Constant(ir.VectorType(i32, len(order)), [i32(k) for k in order])
         return self.b.shuffle_vector(x, y, mask)
 
-    def turned(self, x: ir.Value) -> ir.Value:
-        return self.shuffled(x, x, list(range(self.lanes.count))[::-1])
-
-    def in_order(self, value: Value) -> Value:
-        """Lanes in the order of the scan, from that of memory, or back."""
-        if not self.reverse:
-            return value
-        return Pair(*map(self.turned, value)) if isinstance(value, Pair) else self.turned(value)
-
 
 @final
 class _Columns(_Scan):
-    """Operands are (outer, n, inner); items are vectors along the last axis for each of the first."""
+    """Operands are (outer, n, inner); items are blocks along the last axis, for each part of the second, for each of
+    the first. States lie on the stack, or, where a block is ``single``, in a vector."""
 
-    words = ("n", "inner", "vectors", "a", "x", "y")
+    words = ("n", "inner", "blocks", "block", "parts", "part", "a", "x", "carry", "y")
 
-    def __init__(self, node: Node, lanes: int, machine: Machine) -> None:
+    def __init__(self, node: Node, lanes: int, carried: bool, single: bool, machine: Machine) -> None:
         super().__init__(node, lanes, machine)
-        self.step = self.b.mul(self.w["inner"], I64(self.dtype.itemsize))
+        self.carried, self.single = carried, single
+        self.size = I64(self.dtype.itemsize)
+        self.step = self.b.mul(self.w["inner"], self.size)
 
     def emit(self) -> ir.Module:
-        b, w, width = self.b, self.w, I64(self.lanes.count)
+        b, w = self.b, self.w
         with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            outer, start = b.sdiv(item, w["vectors"]), b.mul(b.srem(item, w["vectors"]), width)
-            offset = b.add(b.mul(b.mul(outer, w["n"]), self.step), b.mul(start, I64(self.dtype.itemsize)))
-            stop = self.smaller(b.add(start, width), w["inner"])
-            self.span(start, stop, lambda v, mask: self.column(offset, mask))
+            block, rest = b.srem(item, w["blocks"]), b.sdiv(item, w["blocks"])
+            outer, part = b.sdiv(rest, w["parts"]), b.srem(rest, w["parts"])
+            begin = b.mul(part, w["part"])
+            end = self.smaller(b.add(begin, w["part"]), w["n"])
+            row = b.mul(b.mul(outer, w["n"]), self.step)
+            start = b.mul(block, w["block"])
+            stop = self.smaller(b.add(start, w["block"]), w["inner"])
+            if self.single:
+                self.span(start, stop, lambda v, mask: self.column(rest, row, v, mask, begin, end))
+            else:
+                self.columns(rest, row, start, stop, begin, end)
         b.ret_void()
         return self.module
 
-    def column(self, offset: ir.Value, mask: ir.Value | None) -> None:
-        b, w = self.b, self.w
+    def before(self, item: ir.Value, v: ir.Value, mask: ir.Value | None) -> list[ir.Value]:
+        if self.carried:
+            return self.resumed(self.lanes, item, lambda k: self.lanes.load(self.wide, self.at("carry", self.b.mul(
+                self.b.add(self.b.mul(k, self.w["inner"]), v), I64(self.wide.itemsize))), None, mask))  # fmt: skip
         nothing = self.fold.start(self.lanes)
-        places = [self.variable(v.type) for v in nothing]
-        for p, v in zip(places, nothing, strict=True):
-            b.store(v, p)
-        with self.loop(I64(0), w["n"]) as k:
-            at = b.sub(b.sub(w["n"], k), I64(1)) if self.reverse else k
-            here = b.add(offset, b.mul(at, self.step))
-            old = [b.load(p, typ=v.type) for p, v in zip(places, nothing, strict=True)]
-            value = self.element(lambda name: self.lanes.load(self.dtype, self.at(name, here), None, mask))
-            new = self.fold.take(self.lanes, old, value, self.lanes.iota())
-            for p, v in zip(places, new, strict=True):
-                b.store(v, p)
-            result = self.fold.finish(self.lanes, new if self.inclusive else old, I64(1))
-            self.lanes.store(result, self.dtype, self.at("y", here), None, mask)
+        places = [self.variable(value.type) for value in nothing]
+        for place, value in zip(places, nothing, strict=True):
+            self.b.store(value, place)
+        return places
+
+    def column(
+        self, item: ir.Value, row: ir.Value, v: ir.Value, mask: ir.Value | None, begin: ir.Value, end: ir.Value
+    ) -> None:  # fmt: skip
+        places = self.before(item, v, mask)
+        with self.loop(begin, end) as k:
+            self.points([self.b.add(self.line(row, k), self.b.mul(v, self.size))], mask, places)
+
+    def columns(
+        self, item: ir.Value, row: ir.Value, start: ir.Value, stop: ir.Value, begin: ir.Value, end: ir.Value
+    ) -> None:  # fmt: skip
+        b, width = self.b, self.lanes.count
+        kinds = [v.type for v in self.fold.start(self.lanes)]
+        stacks = []
+        for kind in kinds:
+            lying = self.variable(ir.ArrayType(kind, _COLUMNS // width))
+            lying.align = 64
+            stacks.append(b.inttoptr(b.ptrtoint(lying, I64), PTR))
+
+        def places(v: ir.Value) -> list[ir.Value]:
+            k = b.sdiv(b.sub(v, start), I64(width))
+            return [b.gep(s, [k], source_etype=kind) for s, kind in zip(stacks, kinds, strict=True)]
+
+        def begun(v: ir.Value, mask: ir.Value | None) -> None:
+            values = self.read(self.lanes, self.before(item, v, mask))
+            for place, value in zip(places(v), values, strict=True):
+                b.store(value, place)
+
+        self.span(start, stop, begun)
+        # Some rows at a time: states are read and written once for all of them.
+        whole = b.add(begin, b.and_(b.sub(end, begin), I64(-_ROWS)))
+        for first, last, count in ((begin, whole, _ROWS), (whole, end, 1)):
+            with self.loop(first, last, count) as k:
+                lines = [self.line(row, b.add(k, I64(j))) for j in range(count)]
+                self.span(start, stop, lambda v, mask, lines=lines: self.points(  # type: ignore[misc]
+                    [b.add(line, b.mul(v, self.size)) for line in lines], mask, places(v)))  # fmt: skip
+
+    def line(self, row: ir.Value, k: ir.Value) -> ir.Value:
+        at = self.b.sub(self.b.sub(self.w["n"], k), I64(1)) if self.reverse else k
+        return self.b.add(row, self.b.mul(at, self.step))
+
+    def points(self, rows: Sequence[ir.Value], mask: ir.Value | None, places: Sequence[ir.Value]) -> None:
+        """One vector of each of these rows, one after the other."""
+        lanes = self.lanes
+        state = self.read(lanes, places)
+        for here in rows:
+            old = state
+            value = self.element(lambda name, here=here: lanes.load(self.dtype, self.at(name, here), None, mask))  # type: ignore[misc]
+            state = self.fold.take(lanes, old, value, lanes.iota())
+            result = self.fold.finish(lanes, state if self.inclusive else old, I64(1))
+            lanes.store(result, self.dtype, self.at("y", here), None, mask)
+        for p, v in zip(places, state, strict=True):
+            self.b.store(v, p)
 
 
 def scan(planner: Planner, node: Node) -> View:
@@ -244,68 +392,82 @@ def scan(planner: Planner, node: Node) -> View:
     if not out.size:
         return out
     axis = node.attrs["axis"]
-    outer, n, inner = prod(node.shape[:axis]), node.shape[axis], prod(node.shape[axis + 1 :])
-    if inner == 1:
-        _by_rows(planner, node, views, out, outer, n)
-    else:
-        _by_columns(planner, node, views, out, outer, n, inner)
+    shape = prod(node.shape[:axis]), node.shape[axis], prod(node.shape[axis + 1 :])
+    _scanned(planner, node, views, out, shape)
     return out
+
+
+def _scanned(planner: Planner, node: Node, views: Sequence[View], out: View, shape: tuple[int, int, int]) -> None:
+    """The scan of (outer, n, inner) along the second axis: by rows, or by columns a block at a time."""
+    outer, n, inner = shape
+    machine, threads = planner.machine, planner.threads
+    width = max(2, min(machine.lanes, machine.lanes * 4 // _wide(node.name, node.dtype).itemsize))
+    blocks, block = 1, 1
+    if inner > 1:
+        blocks = -(-inner // _COLUMNS)
+        if blocks > 1:
+            blocks = -(-blocks // threads) * threads
+        block = -(-inner // (blocks * width)) * width
+        blocks = -(-inner // block)
+    parts, part = 1, n
+    items = outer * blocks
+    if node.name in _FOLD and items < 4 * threads and items % threads and outer * n * inner >= _SPLIT_POINTS:
+        part = -(-n // (threads * 64)) * 64
+        parts = -(-n // part)
+    before = _before(planner, node, views[0], shape, parts, part) if parts > 1 else None
+    words: tuple[str, ...]
+    if inner == 1:
+        code = planner.code(_key(node, "rows", parts > 1), lambda: _Rows(node, parts > 1, machine).emit())
+        words = _Rows.words
+    else:
+        single = block <= width
+        code = planner.code(
+            _key(node, "columns", width, parts > 1, single),
+            lambda: _Columns(node, width, parts > 1, single, machine).emit(),
+        )
+        words = _Columns.words
+    values = {"n": n, "inner": inner, "blocks": blocks, "block": block, "parts": parts, "part": part}
+    operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("carry", before), ("y", out)]
+    pointers = [(words.index(name), view) for name, view in operands if view is not None]
+    cost = out.nbytes + sum(v.nbytes for v in views)
+    filled = [values.get(name, 0) for name in words]
+    planner.command(node.name, code, filled, pointers, items * parts, cost, 1, node=node)
+
+
+def _before(
+    planner: Planner, node: Node, x: View, shape: tuple[int, int, int], parts: int, part: int
+) -> View:  # fmt: skip
+    """What comes before each part but the first, (outer, parts - 1, inner): the totals of parts, scanned."""
+    outer, n, inner = shape
+    wide = _wide(node.name, node.dtype)
+    row, step = inner * n * x.dtype.itemsize, inner * x.dtype.itemsize
+    reverse = node.attrs["reverse"]
+    seen = replace(
+        x, shape=(outer, parts - 1, part, inner), offset=x.offset + (n - part) * step * reverse,
+        strides=(row, part * step * (-1 if reverse else 1), step, x.dtype.itemsize),
+    )  # fmt: skip
+    totals = planner.temporary((outer, parts - 1, inner), wide)
+    operand = Node(Input, (), {}, (TensorType(seen.shape, x.dtype),))
+    body, value = [], operand
+    if wide is not x.dtype:
+        value = Node(CastBackward, (operand,), {"dtype": wide}, (TensorType(seen.shape, wide),))
+        body.append(value)
+    attrs = {"axis": (2,), "keepdims": False, "dtype": wide}
+    total = Node(get(_FOLD[node.name]), (value,), attrs, (TensorType(totals.shape, wide),))
+    planner.fused(Graph([operand], [*body, total], [total], "explicit"), [seen], [totals])
+    if parts == 2:
+        return totals
+    given = node.operands[0].replace(types=(TensorType(totals.shape, wide),))
+    above = node.replace(
+        operands=(given,), types=given.types, attrs={**node.attrs, "reverse": False, "inclusive": True}
+    )  # fmt: skip
+    before = planner.temporary(totals.shape, wide)
+    _scanned(planner, above, [totals], before, (outer, parts - 1, inner))
+    return before
 
 
 def _key(node: Node, *facts: object) -> str:
     return f"{node.name} {node.dtype.name} {node.attrs['reverse']} {node.attrs.get('inclusive')} {facts}"
-
-
-def _by_rows(planner: Planner, node: Node, views: Sequence[View], out: View, rows: int, n: int) -> None:
-    cost = out.nbytes + sum(v.nbytes for v in views)
-    whole = planner.threads == 1 or rows >= 4 * planner.threads or n < _SPLIT_POINTS
-    if whole or node.name not in _FOLD:
-        _row_command(planner, node, views, None, out, rows, n, n, cost)
-        return
-    blocks = -(-n // _BLOCK)
-    wide = _wide(node.name, node.dtype)
-    totals, before = (planner.temporary((rows, blocks), wide) for _ in range(2))
-    _row_command(planner, node, views, None, totals, rows, n, _BLOCK, cost, totals=True)
-    # What comes before each block: these scans run along the blocks in the scan's own order.
-    operand = node.operands[0].replace(types=(node.type.with_dtype(wide),))
-    attrs = {**node.attrs, "reverse": False, "inclusive": False}
-    above = node.replace(operands=(operand,), attrs=attrs, types=operand.types)
-    _row_command(planner, above, [totals], None, before, rows, blocks, blocks, totals.nbytes)
-    _row_command(planner, node, views, before, out, rows, n, _BLOCK, cost)
-
-
-def _row_command(
-    planner: Planner, node: Node, views: Sequence[View], carry: View | None, y: View, rows: int, n: int, block: int,
-    cost: int, totals: bool = False,
-) -> None:  # fmt: skip
-    carried = carry is not None
-    blocks = -(-n // block)
-    code = planner.code(
-        _key(node, "rows", carried, totals), lambda: _Rows(node, carried, totals, planner.machine).emit()
-    )
-    operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("carry", carry), ("y", y)]
-    values = {"n": n, "blocks": blocks, "block": block}
-    _command(planner, node, _Rows.words, code, values, operands, rows * blocks, cost)
-
-
-def _by_columns(planner: Planner, node: Node, views: list[View], out: View, outer: int, n: int, inner: int) -> None:
-    width = planner.machine.lanes
-    lanes = width * 2 if inner > width else width
-    vectors = -(-inner // lanes)
-    code = planner.code(_key(node, "columns", lanes), lambda: _Columns(node, lanes, planner.machine).emit())
-    values = {"n": n, "inner": inner, "vectors": vectors}
-    operands = [*zip(("a", "x")[-len(views) :], views, strict=True), ("y", out)]
-    cost = out.nbytes + sum(v.nbytes for v in views)
-    _command(planner, node, _Columns.words, code, values, operands, outer * vectors, cost)
-
-
-def _command(
-    planner: Planner, node: Node, names: Sequence[str], code: Code, values: Mapping[str, int],
-    operands: Sequence[tuple[str, View | None]], items: int, cost: int,
-) -> None:  # fmt: skip
-    words = [values.get(name, 0) for name in names]
-    pointers = [(names.index(name), view) for name, view in operands if view is not None]
-    planner.command(node.name, code, words, pointers, items, cost, 1, node=node)
 
 
 OPS: Final[dict[str, Rule]] = dict.fromkeys((*_FOLD, "recurrence"), scan)

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from ... import dtypes
+from ...dtypes import DType
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
@@ -214,10 +215,16 @@ def _contracted(
         cut, panel = _packed(planner, cut, rows)
         padded = True
     else:
-        panel, padded = tile_sizes(planner.machine, out.dtype, rows, outputs)[1] * lanes * itemsize, False
+        panel, padded = _tile_width(planner, out.dtype, rows, outputs) * itemsize, False
     reduced = list(map(Moves, (*kernel, inputs), (*windows.strides[rank + 1 : -2], x.strides[-1]), cut.strides[2:]))
     steps = (groups, x.strides[-2], cut.strides[0], outputs * itemsize)
     contract(planner, windows, cut, out, points, reduced, outputs, steps, panel, padded, False, node)
+
+
+def _tile_width(planner: Planner, dtype: DType, points: int, width: int) -> int:
+    """The outputs of a tile."""
+    _, vectors, lanes = tile_sizes(planner.machine, dtype, points, width)
+    return vectors * lanes
 
 
 def _filled(n: int, lanes: int) -> float:
@@ -228,7 +235,7 @@ def _filled(n: int, lanes: int) -> float:
 def _packed(planner: Planner, w: View, points: int) -> tuple[View, int]:
     """w (groups, f, *k, c) as (groups, panels, *k, c, outputs of a panel), zeros at the end; the panels' distance."""
     groups, outputs, *inner = w.shape
-    wide = tile_sizes(planner.machine, w.dtype, points, outputs)[1] * lanes_of(planner.machine, w.dtype)
+    wide = _tile_width(planner, w.dtype, points, outputs)
     panels = -(-outputs // wide)
     out = planner.temporary((groups, panels, *inner, wide), w.dtype)
     if outputs % wide:
@@ -271,8 +278,7 @@ def _lane_by_lane(
     points = list(map(Moves, out.shape[:-1], windows.strides, y.strides))
     taps = (*windows.strides[rank + 1 : -2], windows.strides[-1])
     reduced = list(map(Moves, (*w.shape[1:-1], inputs), taps, cut.strides[1:]))
-    vectors = tile_sizes(planner.machine, out.dtype, prod(out.shape[:-1]), groups)[1]
-    panel = vectors * lanes_of(planner.machine, out.dtype) * itemsize
+    panel = _tile_width(planner, out.dtype, prod(out.shape[:-1]), groups) * itemsize
     steps = (outputs, 0, cut.strides[0], groups * itemsize)
     contract(planner, windows, cut, y if outputs > 1 else out, points, reduced, groups, steps, panel, False, True, node)
     if outputs > 1:
