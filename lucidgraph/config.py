@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 
 from . import epoch
 
-__all__ = ["config"]
+__all__ = ["config", "system_cache_folder"]
 
 
 def _flag(name: str, default: bool) -> bool:
@@ -33,6 +34,14 @@ def _one_of(name: str, default: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}")
     return value
+
+
+def system_cache_folder() -> str:
+    """Where the system keeps what can be made again."""
+    if sys.platform == "darwin":
+        return os.path.expanduser("~/Library/Caches/lucidgraph")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "lucidgraph")
 
 
 @dataclass(slots=True)

@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, final
 
-from ..config import config
+from ..config import config, system_cache_folder
 from ..locks import renewed_in_child
 
 _MAGIC: Final = b"lucidgraph 1\n"
@@ -26,7 +25,7 @@ _DIGEST: Final = 32
 _HEADER: Final = len(_MAGIC) + 2 * _DIGEST
 _STALE: Final = 3600.0
 """After so many seconds an entry that is read is marked as used again, and an unfinished file is nobody's any more."""
-_SAFELY: Final = sum(getattr(os, name, 0) for name in ("O_SAFELY", "O_CLOEXEC", "O_NONBLOCK"))
+_SAFELY: Final = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
 """A link is not followed, a pipe not waited for."""
 POSIX: Final = os.name == "posix"
 
@@ -38,14 +37,6 @@ def digest(*parts: bytes) -> bytes:
         found.update(len(part).to_bytes(8, "little"))
         found.update(part)
     return found.digest()
-
-
-def default_folder() -> str:
-    """Where the system keeps what can be made again."""
-    if sys.platform == "darwin":
-        return os.path.expanduser("~/Library/Caches/lucidgraph")
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "lucidgraph")
 
 
 class _RefusedError(Exception):
@@ -225,7 +216,7 @@ def store() -> Store | None:
     """The cache that the configuration names now, or None where it is off."""
     if not config.disk_cache or config.disk_cache_megabytes <= 0:
         return None
-    wanted = (config.disk_cache_dir or default_folder(), config.disk_cache_megabytes << 20)
+    wanted = (config.disk_cache_dir or system_cache_folder(), config.disk_cache_megabytes << 20)
     found = _stores.get(wanted)
     if found is None:
         found = _stores.setdefault(wanted, Store(*wanted))

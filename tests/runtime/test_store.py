@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lucidgraph.config import config
-from lucidgraph.runtime import store as module
+from lucidgraph.config import config, system_cache_folder
 from lucidgraph.runtime.store import Store, digest, store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and modes")
@@ -311,9 +310,9 @@ def test_where_and_whether(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 def test_the_default_place(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert module.default_folder() == "/somewhere/lucidgraph"
+    assert system_cache_folder() == "/somewhere/lucidgraph"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/me")
-    assert module.default_folder() == "/home/me/.cache/lucidgraph"
+    assert system_cache_folder() == "/home/me/.cache/lucidgraph"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert module.default_folder() == "/home/me/Library/Caches/lucidgraph"
+    assert system_cache_folder() == "/home/me/Library/Caches/lucidgraph"

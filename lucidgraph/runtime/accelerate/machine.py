@@ -111,57 +111,71 @@ def optimized(module: ir.Module, machine: Machine, jit: bool = True) -> tuple[An
 
 
 @final
-class Code:
-    """Compiled functions: object code, or a job that makes it; loaded when an address is asked for.
+class _Engine:
+    """Object code in memory, ready to run."""
 
-    The machine code lives as long as this object.
+    __slots__ = ("_engine", "address")
+
+    def __init__(self, code: bytes, machine: Machine) -> None:
+        with ENTRY:
+            # The target machine compiles nothing here; the simplest is made soonest.
+            module = llvm.parse_assembly("")
+            module.triple = machine.triple
+            target = llvm.Target.from_triple(machine.triple).create_target_machine(opt=0, jit=True)
+            self._engine = llvm.create_mcjit_compiler(module, target)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+            self._engine.run_static_constructors()
+            self.address = self._engine.get_function_address
+
+    def __del__(self, lock: Any = ENTRY, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Given at definition: at the interpreter's end this module's names may be gone, and LLVM goes by itself.
+        if not ending():
+            with lock:
+                self._engine.close()
+
+
+@final
+class _Order:
+    """A job that nobody need do once nobody waits for it."""
+
+    __slots__ = ("job",)
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __del__(self, drop: Callable[[Job], None] = LINE.drop, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            drop(self.job)
+
+
+@final
+class Code:
+    """Compiled functions: object code, or the job that makes it; loaded when an address is asked for.
+
+    The machine code lives as long as this object, which has no ``__del__`` of its own: while that ran, a weak
+    reference would still give the object to another thread.
     """
 
-    __slots__ = ("__weakref__", "_addresses", "_engine", "_job", "_object", "machine")
+    __slots__ = ("__weakref__", "_addresses", "_engine", "_made", "machine")
 
     def __init__(self, machine: Machine, made: bytes | Job) -> None:
         self.machine = machine
-        self._job = made if isinstance(made, Job) else None
-        self._object = made if isinstance(made, bytes) else None
-        self._engine: Any = None
+        self._made = _Order(made) if isinstance(made, Job) else made
+        self._engine: _Engine | None = None
         self._addresses: dict[str, int] = {}
 
     def address(self, name: str) -> int:
         found = self._addresses.get(name)
         if found is None:
-            if self._object is None:
-                assert self._job is not None
-                self._object = LINE.result(self._job)
+            made = self._made
+            if isinstance(made, _Order):
+                self._made = made = LINE.result(made.job)
             with ENTRY:
                 if self._engine is None:
-                    self._engine = _loaded(self._object, self.machine)
-                found = self._addresses[name] = int(self._engine.get_function_address(name))
+                    self._engine = _Engine(made, self.machine)
+                found = self._addresses[name] = int(self._engine.address(name))
         return found
-
-    def __del__(
-        self, lock: Any = ENTRY, ending: Callable[[], bool] = sys.is_finalizing, drop: Callable[[Job], None] = LINE.drop
-    ) -> None:
-        # Given at definition: at the interpreter's end this module's names may be gone, and LLVM goes by itself.
-        if ending():
-            return
-        if self._engine is not None:
-            with lock:
-                self._engine.close()
-        elif self._job is not None:
-            drop(self._job)
-
-
-def _loaded(code: bytes, machine: Machine) -> Any:
-    """An engine with the object code in it, ready to run."""
-    # The target machine compiles nothing here; the simplest is made soonest.
-    module = llvm.parse_assembly("")
-    module.triple = machine.triple
-    target = llvm.Target.from_triple(machine.triple)
-    engine = llvm.create_mcjit_compiler(module, target.create_target_machine(opt=0, jit=True))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    engine.run_static_constructors()
-    return engine
 
 
 _ADDRESS: Final = re.compile(r"inttoptr \(i64 -?[0-9]{5,}")
@@ -196,7 +210,7 @@ class Compiler:
         kept = self._kept()
         name = b""
         if kept is not None and _sources():
-            name = digest(_environment(self.machine), key.encode())
+            name = digest(_surroundings(self.machine), key.encode())
             found = kept.get(name)
             self._say(kept)
             if found is not None:
@@ -225,7 +239,7 @@ class Compiler:
 
 
 @cache
-def _environment(machine: Machine) -> bytes:
+def _surroundings(machine: Machine) -> bytes:
     """The digest of all that code depends on beside its key."""
     parts = (llvmlite.__version__, llvm.llvm_version_info, astuple(machine), sys.version_info[:2])
     return digest(_sources(), *(repr(part).encode() for part in parts))
