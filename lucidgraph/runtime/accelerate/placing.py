@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, final
 
 from ...ir import Graph, Node
-from ...ir.ops.core import Kernel, Result
+from ...ir.ops.core import Constant, Kernel, Result
 from ...ir.types import Shape
 from .views import View
 
@@ -64,21 +64,32 @@ class Placing:
         self.outs: dict[Node, View] = {}
         self.results: dict[tuple[Node, int], Node] = {}
         uses: dict[Node, int] = {}
+        start: dict[Node, Node] = {}
+        last: dict[Node, Node] = {}
         takers = []
         for node in graph.nodes:
             for operand in node.operands:
                 uses[operand] = uses.get(operand, 0) + 1
+                last[start.get(operand, operand)] = node
+            if node.op.view:
+                start[node] = start.get(node.operands[0], node.operands[0])
             if node.op is Result:
                 self.results[node.operands[0], node.attrs["index"]] = node
             elif node.name in PARTS:
                 takers.append(node)
         for node in graph.outputs:
             uses[node] = uses.get(node, 0) + 1
+            last.pop(start.get(node, node), None)
         given = {graph.inputs[k] for k in donated}
+        kept = {node for node in graph.inputs if node not in given}
         self.places: dict[Node, _Place] = {}
         for taker in takers:
-            if _is_overwritten(taker, uses, given):
-                continue
+            if taker.name == "slice_update":
+                # A small write is made in the memory of what it is written to, if that is read for the last time.
+                x, v = taker.operands
+                dies = last.get(x) is taker and x not in kept and not (x.op.captures or x.op.view or x.op is Constant)
+                if dies and 2 * v.type.size < x.type.size:
+                    continue
             for k, operand in enumerate(taker.operands):
                 views = []
                 while uses[operand] == 1 and operand.name in _BACK:
@@ -115,15 +126,6 @@ class Placing:
             room = self.room(taken)
             self.outs[taken] = self.temporary(taken) if room is None else room
         return self.outs[node]
-
-
-def _is_overwritten(taker: Node, uses: dict[Node, int], given: set[Node]) -> bool:
-    """Whether a small write to a slice can be made in the memory of what it is written to."""
-    if taker.name != "slice_update":
-        return False
-    x, v = taker.operands
-    dies = x in given or (uses[x] == 1 and x.name not in ("input", "captured", "constant"))
-    return dies and 2 * v.size < x.size
 
 
 # -- what a view makes of a place, backwards
