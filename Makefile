@@ -58,8 +58,8 @@ full: lint types
 	HYPOTHESIS_PROFILE=full $(PYTEST) -m 'full or not full' $(PYTEST_ARGS)
 
 bench: $(READY)
-	$(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python -m benchmarks.stages
+	$(BIN)/python -m benchmarks
 
 lint: $(READY)
 	$(BIN)/python -m ruff check lucidgraph tests docs examples benchmarks

@@ -1,255 +1,335 @@
-"""Workloads on lucidgraph's Accelerate, NumPy and ``mx.compile``: ``python benchmarks/peers.py [names]``.
+"""The peers: for each, the namespace that a workload is written over, and how its function becomes a call.
 
-One process per peer, asked in turn, so that they share whatever else the machine does; every result is checked against
-NumPy in float64. A figure is the median over the rounds, the best round behind it; compare only figures of one run.
+``PEERS[name]`` imports that peer's library (an ImportError says that it is not there) and gives a ``Peer``, whose
+``prepare(name, work, args)`` gives a function and its arguments, ready to be timed: calling it finishes the work.
+``MissingError`` says that the peer cannot express the workload. Each runs in a process of its own (worker.py).
 """
 
 from __future__ import annotations
 
-import json
-import os
-import statistics
-import subprocess
-import sys
-import time
+import importlib
 from collections.abc import Callable
-from itertools import pairwise
+from math import erf
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-ROUNDS = 5
-SECONDS = 0.25
-PEERS = ("lucidgraph", "numpy", "mlx")
+from benchmarks import workloads
+from benchmarks.workloads import Workload
+
+__all__ = ["PEERS", "Call", "MissingError", "Peer", "over_numpy"]
 
 
-class Workload(NamedTuple):
-    """``fn`` is written once, over a namespace; ``gradient`` says that it needs gradients, which NumPy has not."""
-
-    fn: Callable[[Any], Callable[..., Any]]
-    args: Callable[[np.random.Generator], tuple[Any, ...]]
-    expected: Callable[..., Any]
-    gradient: bool = False
-    tolerance: float = 1e-5
+class MissingError(Exception):
+    """This peer has no form of the workload."""
 
 
-def f32(*shape: int) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    return lambda rng: (rng.standard_normal(shape, np.float32),)
+class Call(NamedTuple):
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
 
 
-def ints(dtype: str, *shape: int) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    return lambda rng: (rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype),)
+class Peer(NamedTuple):
+    version: str
+    prepare: Callable[[str, Workload, tuple[Any, ...]], Call]
+    to_numpy: Callable[[Any], Any] = np.asarray
 
 
-def ew12(xp: Any) -> Callable[..., Any]:
-    def fn(x: Any, y: Any) -> Any:
-        a = x * y + 1.5
-        b = a - x * 0.5
-        c = xp.maximum(b, y) * 0.25
-        return (c + a * b - y) * (x + 2.0)
-
-    return fn
+def namespace(library: Any, **own: Any) -> Any:
+    """The names of ``library``, with those of ``own`` put over them; a module, which every tracer looks through."""
+    module = ModuleType(f"over_{library.__name__}")
+    vars(module).update(vars(library))
+    vars(module).update(own)
+    return module
 
 
-def softmax(xp: Any) -> Callable[..., Any]:
-    def fn(x: Any) -> Any:
-        e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
-        return e / xp.sum(e, axis=-1, keepdims=True)
-
-    return fn
+def each(fn: Callable[[Any], Any], args: Any) -> Any:
+    """``fn`` of every array of a tree of lists and tuples."""
+    return type(args)(each(fn, a) for a in args) if isinstance(args, list | tuple) else fn(args)
 
 
-def layer_norm(xp: Any) -> Callable[..., Any]:
-    def fn(x: Any) -> Any:
-        centred = x - xp.mean(x, axis=-1, keepdims=True)
-        return centred / xp.sqrt(xp.mean(centred * centred, axis=-1, keepdims=True) + 1e-5)
-
-    return fn
+def chosen(argnums: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (argnums,) if isinstance(argnums, int) else argnums
 
 
-def mlp_args(sizes: tuple[int, ...], batch: int) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    def make(rng: np.random.Generator) -> tuple[Any, ...]:
-        weights = [rng.standard_normal(s, np.float32) / np.float32(s[0] ** 0.5) for s in pairwise(sizes)]
-        return weights, *f32(batch, sizes[0])(rng), *f32(batch, sizes[-1])(rng)
-
-    return make
+# -- NumPy
 
 
-def mlp(xp: Any) -> Callable[..., Any]:
-    """A step of gradient descent: new weights."""
-
-    def loss(weights: Any, x: Any, y: Any) -> Any:
-        for w in weights[:-1]:
-            x = xp.maximum(x @ w, 0.0)
-        error = x @ weights[-1] - y
-        return xp.mean(error * error)
-
-    def step(weights: Any, x: Any, y: Any) -> Any:
-        return [w - 0.01 * g for w, g in zip(weights, xp.grad(loss)(weights, x, y), strict=True)]
-
-    return step
+def numpy_logsumexp(x: Any, axis: int) -> Any:
+    most = x.max(axis, keepdims=True)
+    return np.log(np.exp(x - most).sum(axis)) + most.squeeze(axis)
 
 
-def mlp_expected(weights: Any, x: Any, y: Any) -> Any:
-    kept = [x]
-    for w in weights[:-1]:
-        kept.append(np.maximum(kept[-1] @ w, 0.0))
-    error = kept[-1] @ weights[-1] - y
-    flow, out = 2 * error / error.size, []
-    for w, h in zip(reversed(weights), reversed(kept), strict=True):
-        out.append(w - 0.01 * (h.T @ flow))
-        flow = (flow @ w.T) * (h > 0)
-    return out[::-1]
+def numpy_scatter_add(table: Any, ids: Any, values: Any) -> Any:
+    out = table.copy()
+    np.add.at(out, ids, values)
+    return out
 
 
-def total(axis: Any = None, step: int = 1) -> Callable[[Any], Callable[..., Any]]:
-    """The sum of every ``step``-th column."""
-    return lambda xp: lambda x: xp.sum(x if step == 1 else x[:, ::step], axis=axis)
+def numpy_conv2d(x: Any, w: Any) -> Any:
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    return np.tensordot(windows, w, axes=((3, 4, 5), (3, 1, 2)))
 
 
-def small_halves(rng: np.random.Generator) -> tuple[Any, ...]:
-    return ((rng.random((4096, 2048), np.float32) / 256).astype(np.float16),)
+def numpy_max_pool2d(x: Any) -> Any:
+    batch, high, wide, channels = x.shape
+    return x.reshape(batch, high // 2, 2, wide // 2, 2, channels).max((2, 4))
 
 
-WIDE = (4096, 2048)
-WORKLOADS: dict[str, Workload] = {
-    "dispatch": Workload(
-        lambda xp: lambda x, y: x * y + 1.0, lambda rng: f32(8)(rng) + f32(8)(rng), lambda x, y: x * y + 1
-    ),
-    "ew12": Workload(ew12, lambda rng: f32(10_000_000)(rng) + f32(10_000_000)(rng), ew12(np)),
-    "sum_all": Workload(total(), f32(*WIDE), lambda x: x.sum(), tolerance=1e-4),
-    "sum_ax0": Workload(total(0), f32(*WIDE), lambda x: x.sum(0), tolerance=1e-4),
-    "sum_ax-1": Workload(total(-1), f32(*WIDE), lambda x: x.sum(-1), tolerance=1e-4),
-    "sum_mid": Workload(total(1), f32(64, 512, 256), lambda x: x.sum(1), tolerance=1e-4),
-    "sum_strided": Workload(total(step=2), f32(*WIDE), lambda x: x[:, ::2].sum(), tolerance=1e-4),
-    "sum_int8": Workload(total(), ints("int8", *WIDE), lambda x: x.sum()),
-    "sum_bool": Workload(total(), ints("bool", *WIDE), lambda x: x.sum()),
-    "sum_int32": Workload(total(), ints("int32", *WIDE), lambda x: x.sum()),
-    "sum_fp16": Workload(total(), small_halves, lambda x: x.sum(), tolerance=2e-3),
-    "softmax": Workload(softmax, f32(*WIDE), softmax(np)),
-    "layer_norm": Workload(layer_norm, f32(4096, 1024), layer_norm(np)),
-    "mlp": Workload(mlp, mlp_args((784, 512, 512, 10), 256), mlp_expected, gradient=True),
-    "mlp_small": Workload(mlp, mlp_args((64, 64, 64, 10), 32), mlp_expected, gradient=True),
-}  # fmt: skip
+def numpy_gradient(loss: Callable[..., Any], argnums: Any = 0) -> Any:
+    raise MissingError("NumPy has no gradients")
 
 
-# -- a peer's process
+def over_numpy(**own: Any) -> Any:
+    try:
+        special = importlib.import_module("scipy.special").erf
+    except ImportError:
+        special = np.vectorize(erf, otypes=[float])
+    primitive = workloads.attention(np)
+    return namespace(
+        np, erf=special, sigmoid=lambda x: 1 / (1 + np.exp(-x)), logsumexp=numpy_logsumexp,
+        softmax=workloads.softmax()(np), attention=primitive, conv2d=numpy_conv2d, max_pool2d=numpy_max_pool2d,
+        take=lambda table, ids: table[ids], scatter_add=numpy_scatter_add,
+        **{"value_and_grad": numpy_gradient, **own},
+    )  # fmt: skip
 
 
-def leaves(value: Any) -> list[Any]:
-    return [leaf for v in value for leaf in leaves(v)] if isinstance(value, list | tuple) else [value]
+def numpy_peer() -> Peer:
+    xp = over_numpy()
+    return Peer(np.__version__, lambda name, work, args: Call(work.fn(xp), args))
 
 
-def prepared(peer: str, work: Workload, args: tuple[Any, ...]) -> Callable[[], Any] | None:
-    """The call to be timed, or None where the peer has no such thing."""
-    if peer == "numpy":
-        fn = None if work.gradient else work.fn(np)
-        return None if fn is None else lambda: fn(*args)
-    if peer == "mlx":
-        import mlx.core as mx
+# -- lucidgraph, and the peers that trace: JAX, MLX
 
-        fn = mx.compile(work.fn(mx))
-        given = [[mx.array(a) for a in arg] if isinstance(arg, list) else mx.array(arg) for arg in args]
-        mx.eval(given)
 
-        def call() -> Any:
-            out = fn(*given)
+def over_lucidgraph(lg: Any) -> Any:
+    return namespace(
+        lg, attention=lambda q, k, v: lg.nn.scaled_dot_product_attention(q, k, v, mask="causal"),
+        conv2d=lambda x, w: lg.nn.conv2d(x, w, padding=1), max_pool2d=lambda x: lg.nn.max_pool2d(x, 2),
+        take=lambda table, ids: lg.take(table, ids, axis=0),
+        scatter_add=lambda table, ids, values: table.at[ids].add(values),
+    )  # fmt: skip
+
+
+def lucidgraph_peer(backend: str = "accelerate") -> Peer:
+    import lucidgraph as lg
+
+    xp = over_lucidgraph(lg)
+    return Peer("this tree", lambda name, work, args: Call(lg.compile(work.fn(xp), backend=backend), args))
+
+
+def jax_peer() -> Peer:
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    jnp, lax = jax.numpy, jax.lax
+    channels_last = ("NHWC", "OHWI", "NHWC")
+    xp = namespace(
+        jnp, erf=lax.erf, sigmoid=jax.nn.sigmoid, softmax=jax.nn.softmax, value_and_grad=jax.value_and_grad,
+        logsumexp=jax.nn.logsumexp, attention=workloads.attention(jnp), take=lambda table, ids: table[ids],
+        scatter_add=lambda table, ids, values: table.at[ids].add(values),
+        conv2d=lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=channels_last),
+        max_pool2d=lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"),
+    )  # fmt: skip
+
+    def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        compiled, ready = jax.jit(work.fn(xp)), jax.block_until_ready
+        if work.numpy_in_and_out:
+            return Call(lambda *args: np.asarray(compiled(*args)), args)
+        if args[0] is not None and np.asarray(args[-1]).dtype == np.float64:
+            jax.config.update("jax_enable_x64", True)
+        return Call(lambda *args: ready(compiled(*args)), each(jnp.asarray, args))
+
+    return Peer(jax.__version__, prepare)
+
+
+def mlx_peer() -> Peer:
+    import mlx.core as mx
+    import mlx.nn as nn
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask="causal")
+
+    xp = namespace(
+        mx, attention=attention, softmax=lambda x: mx.softmax(x, -1), take=lambda table, ids: table[ids],
+        scatter_add=lambda table, ids, values: table.at[ids].add(values),
+        conv2d=lambda x, w: mx.conv2d(x, w, padding=1), max_pool2d=nn.MaxPool2d(2),
+    )  # fmt: skip
+
+    def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        if any(a.dtype == np.float64 for a in workloads.leaves(list(args))):
+            raise MissingError("mx.array has no float64 but on request")
+        compiled = mx.compile(work.fn(xp))
+        if work.numpy_in_and_out:
+            return Call(lambda *args: np.asarray(compiled(*map(mx.array, args))), args)
+        given = each(mx.array, args)
+        mx.eval(*given)
+
+        def call(*args: Any) -> Any:
+            out = compiled(*args)
             mx.eval(out)
             return out
 
+        return Call(call, given)
+
+    return Peer(mx.__version__, prepare)
+
+
+# -- torch: one operation at a time, with the forward compiled, and with the whole step compiled
+
+
+def over_torch(torch: Any, value_and_grad: Callable[..., Any]) -> Any:
+    functional = torch.nn.functional
+
+    def reduced(op: Any) -> Callable[..., Any]:
+        return lambda x, axis=None, keepdims=False: op(x) if axis is None else op(x, axis, keepdims)
+
+    def maximum(x: Any, y: Any) -> Any:
+        return torch.clamp_min(x, y) if isinstance(y, float) else torch.maximum(x, y)
+
+    def conv2d(x: Any, w: Any) -> Any:  # channels last: torch's own fast layout
+        return functional.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), padding=1).permute(0, 2, 3, 1)
+
+    return namespace(
+        torch, sum=reduced(torch.sum), mean=reduced(torch.mean), max=reduced(torch.amax), maximum=maximum,
+        argmax=lambda x, axis: torch.argmax(x, axis), argmin=lambda x, axis: torch.argmin(x, axis),
+        softmax=lambda x: torch.softmax(x, -1), conv2d=conv2d, value_and_grad=value_and_grad,
+        attention=lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+        max_pool2d=lambda x: functional.max_pool2d(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1),
+        take=lambda table, ids: functional.embedding(ids, table),
+        scatter_add=lambda table, ids, values: torch.index_add(table, 0, ids, values),
+    )  # fmt: skip
+
+
+def torch_peer(form: str) -> Peer:
+    """``form``: "eager", "compile" (the forward and its backward, called from Python), "func" (the whole step)."""
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
+
+    def compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
+        return fn if form == "eager" else torch.compile(fn)
+
+    def by_tape(loss: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+        run, numbers = compiled(loss), chosen(argnums)
+
+        def call(*args: Any) -> Any:
+            given = [each(lambda t: t.detach().requires_grad_(), a) if i in numbers else a for i, a in enumerate(args)]
+            value = run(*given)
+            wanted = workloads.leaves([given[i] for i in numbers])
+            found = iter(torch.autograd.grad(value, wanted))
+            trees = tuple(each(lambda t: next(found), given[i]) for i in numbers)
+            return value.detach(), trees[0] if isinstance(argnums, int) else trees
+
         return call
-    import lucidgraph as lg
 
-    fn = lg.compile(work.fn(lg), backend="accelerate")
-    return lambda: fn(*args)
+    def by_function(loss: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+        slope = torch.func.grad_and_value(loss, argnums)
+        return lambda *args: slope(*args)[::-1]
 
+    xp = over_torch(torch, by_function if form == "func" else by_tape)
 
-def wide(value: Any) -> Any:
-    if isinstance(value, list):
-        return [wide(v) for v in value]
-    return value.astype(np.float64) if value.dtype.kind == "f" else value
+    def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        torch._dynamo.reset()
+        if form == "func" and not work.gradient:
+            raise MissingError("the same as torch-compile")
+        fn = work.fn(xp) if work.gradient and form != "func" else compiled(work.fn(xp))
+        if work.numpy_in_and_out:
+            return Call(lambda *args: fn(*map(torch.from_numpy, args)).numpy(), args)
+        return Call(fn, each(torch.from_numpy, args))
 
-
-def serve(peer: str) -> None:
-    """Answer names of workloads on standard input with a line of JSON: times of calls in seconds, and the error."""
-    ready: dict[str, tuple[Callable[[], Any] | None, float]] = {}
-    for line in sys.stdin:
-        name = line.strip()
-        work = WORKLOADS[name]
-        if name not in ready:
-            args = work.args(np.random.default_rng(0))
-            call = prepared(peer, work, args)
-            error = 0.0
-            if call is not None:
-                for actual, exact in zip(leaves(call()), leaves(work.expected(*map(wide, args))), strict=True):
-                    difference = np.abs(np.asarray(actual).astype(np.float64) - exact).max()
-                    error = max(error, float(difference / np.abs(exact).max()))
-            ready[name] = call, error
-        call, error = ready[name]
-        taken: list[float] = []
-        if call is not None:
-            call()
-            end = time.perf_counter() + SECONDS
-            while time.perf_counter() < end or len(taken) < 3:
-                began = time.perf_counter()
-                call()
-                taken.append(time.perf_counter() - began)
-        print(json.dumps([statistics.median(taken) if taken else None, error]), flush=True)
+    return Peer(torch.__version__, prepare)
 
 
-# -- the table
+# -- PyTensor
 
 
-def pretty(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.0f} ns"
+def pytensor_peer() -> Peer:
+    import pytensor
+    import pytensor.tensor as pt
+
+    pytensor.config.floatX = "float32"
+
+    def value_and_grad(loss: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            value = loss(*args)
+            found = iter(pytensor.grad(value, workloads.leaves([args[i] for i in chosen(argnums)])))
+            trees = tuple(each(lambda t: next(found), args[i]) for i in chosen(argnums))
+            return value, trees[0] if isinstance(argnums, int) else trees
+
+        return call
+
+    xp = namespace(
+        pt, where=pt.switch, softmax=lambda x: pt.special.softmax(x, axis=-1), value_and_grad=value_and_grad,
+        logsumexp=lambda x, axis: pt.logsumexp(x, axis=axis), take=lambda table, ids: table[ids],
+        scatter_add=lambda table, ids, values: pt.inc_subtensor(table[ids], values),
+        attention=workloads.attention(namespace(pt, where=pt.switch)), cumsum=lambda x, axis: pt.cumsum(x, axis=axis),
+    )  # fmt: skip
+
+    def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        symbols = each(lambda a: pt.tensor(dtype=str(a.dtype), shape=a.shape), args)
+        out = work.fn(xp)(*symbols)
+        flat = workloads.leaves(list(out) if isinstance(out, list | tuple) else out)
+        wanted = flat if len(flat) > 1 else flat[0]
+        fn = pytensor.function(workloads.leaves(list(symbols)), wanted, mode="NUMBA", on_unused_input="ignore")
+        fn.trust_input = True
+        return Call(fn, tuple(workloads.leaves(list(args))))
+
+    return Peer(pytensor.__version__, prepare)
 
 
-def started(peer: str, env: dict[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--peer", peer]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+# -- written by hand: numba, numexpr
 
 
-def cell(times: list[float], error: float | None) -> str:
-    if not times:
-        return "-"
-    wrong = "" if error is None else f" error {error:.0e}"
-    return f"{pretty(statistics.median(times))} ({pretty(min(times))}){wrong}"
+def numba_peer() -> Peer:
+    by_hand = importlib.import_module("benchmarks.by_hand")
+
+    def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        if name not in by_hand.KERNELS:
+            raise MissingError("not written by hand")
+        return Call(by_hand.KERNELS[name], args)
+
+    return Peer(importlib.import_module("numba").__version__, prepare)
 
 
-def main(names: list[str]) -> None:
-    env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    env["PYTHONPATH"] = os.pathsep.join([here, env.get("PYTHONPATH", "")])
-    running = {peer: started(peer, env) for peer in PEERS}
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; median of {ROUNDS} rounds (best)\n")
-    print(f"| workload | {' | '.join(PEERS)} | best ratio to the better peer |\n|---|{'---|' * (len(PEERS) + 1)}")
-    for name in names:
-        found: dict[str, list[float]] = {peer: [] for peer in PEERS}
-        wrong: dict[str, float] = {}
-        for _ in range(ROUNDS):
-            for peer, process in running.items():
-                assert process.stdin is not None
-                assert process.stdout is not None
-                process.stdin.write(name + "\n")
-                process.stdin.flush()
-                seconds, error = json.loads(process.stdout.readline())
-                if seconds is not None:
-                    found[peer].append(seconds)
-                if error > WORKLOADS[name].tolerance:
-                    wrong[peer] = error
-        best = {peer: min(times) for peer, times in found.items() if times}
-        cells = [cell(found[peer], wrong.get(peer)) for peer in PEERS]
-        ratio = best["lucidgraph"] / min(t for peer, t in best.items() if peer != "lucidgraph")
-        print(f"| {name} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
-    for process in running.values():
-        process.communicate()
+EXPRESSIONS = {
+    "dispatch": "sum(a * b + 1)",
+    "dispatch_np": "sum(a * b + 1)",
+    "ew12": "((where(a * b + 1.5 - a * 0.5 > b, a * b + 1.5 - a * 0.5, b) * 0.25)"
+    " + (a * b + 1.5) * (a * b + 1.5 - a * 0.5) - b) * (a + 2)",
+    "trans": "tanh(exp(-a * a)) / (1 + exp(-a)) + log1p(abs(a))",
+    "gelu_tanh": "0.5 * a * (1 + tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))",
+    "sum_all": "sum(a)",
+    "sum_ax0": "sum(a, axis=0)",
+    "sum_ax-1": "sum(a, axis=1)",
+    "sum_f64": "sum(a)",
+}
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--peer"]:
-        serve(sys.argv[2])
-    else:
-        main(sys.argv[1:] or list(WORKLOADS))
+def numexpr_peer() -> Peer:
+    import numexpr
+
+    def prepare(name: str, work: Workload, args: tuple[Any, ...]) -> Call:
+        if name not in EXPRESSIONS:
+            raise MissingError("not written by hand")
+        text, evaluate = EXPRESSIONS[name], numexpr.evaluate
+        numexpr.set_num_threads(numexpr.detect_number_of_cores())
+        return Call(lambda *args: evaluate(text, dict(zip("abc", args, strict=False)), truediv=False), args)
+
+    return Peer(numexpr.__version__, prepare)
+
+
+PEERS: dict[str, Callable[[], Peer]] = {
+    "lucidgraph": lucidgraph_peer,
+    "numpy": numpy_peer,
+    "mlx": mlx_peer,
+    "jax": jax_peer,
+    "torch": lambda: torch_peer("eager"),
+    "torch-compile": lambda: torch_peer("compile"),
+    "torch-func": lambda: torch_peer("func"),
+    "numba": numba_peer,
+    "numexpr": numexpr_peer,
+    "pytensor": pytensor_peer,
+}

@@ -76,6 +76,9 @@ class Core:
         self.donate = frozenset(whole(k, "donate") for k in donate)
         if min(self.donate, default=0) < 0:
             raise AxisError(f"donate={tuple(donate)}: arguments are counted from 0")
+        most = self.signatures.most_positional
+        if most is not None and max(self.donate, default=-1) >= most:
+            raise AxisError(f"donate={tuple(donate)}: {self.label} takes {most} positional arguments, counted from 0")
         self.history: list[Retrace] = []
         self._seen: list[Signature] = []
         self._static_values: dict[str, set[Any]] = {}

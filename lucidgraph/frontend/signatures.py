@@ -89,18 +89,21 @@ class _Arguments(NamedTuple):
     variadic: str
     named: frozenset[str] | None
     """The names that keywords may have, None for any."""
+    most: int | None
+    """How many positional arguments there can be, None for any number."""
 
 
 def _arguments_of(fn: Any) -> _Arguments:
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
-        return _Arguments((), "args", None)
+        return _Arguments((), "args", None, None)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    variadic = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), "args")
+    variadic = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     named = None if takes_any else frozenset(p.name for p in parameters)
-    return _Arguments(tuple(p.name for p in parameters if p.kind in kinds), variadic, named)
+    positional = tuple(p.name for p in parameters if p.kind in kinds)
+    return _Arguments(positional, variadic or "args", named, len(positional) if variadic is None else None)
 
 
 class Signatures:
@@ -117,6 +120,7 @@ class Signatures:
                     f"static_argnames names {name!r}, which is no argument of the function",
                     hint=f"one of {', '.join(sorted(known or ()))}" if known else "strings",
                 )
+        self.most_positional = self._arguments.most
         self._outside = Outside(fn)
         self._asked: set[tuple[trees.TreeDef, int]] = set()
         self._bounds: dict[tuple[trees.TreeDef, int], tuple[int, int]] = {}
@@ -209,7 +213,7 @@ class Signatures:
         """A name per leaf: ``params['w']``."""
         known = self._names.get(spec)
         if known is None:
-            named, variadic, _ = self._arguments
+            named, variadic = self._arguments.positional, self._arguments.variadic
             labels = []
             for accessor in spec.accessors():
                 which, key, *rest = accessor

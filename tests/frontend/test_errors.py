@@ -447,7 +447,10 @@ def test_a_number_of_threads_that_is_no_integer_changes_nothing(count: Any) -> N
     assert lg.compile(lambda x: x + 1, backend="auto")(np.ones(3, np.float32)).tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("donate, error", [(("x",), lg.DTypeError), ((-1,), lg.AxisError), ((0.0,), lg.DTypeError)])
+@pytest.mark.parametrize(
+    "donate, error",
+    [(("x",), lg.DTypeError), ((-1,), lg.AxisError), ((1,), lg.AxisError), ((0.0,), lg.DTypeError)],
+)
 def test_donated_arguments_are_positions(donate: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="donate"):
         lg.compile(lambda x: x + 1, donate=donate)

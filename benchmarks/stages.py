@@ -1,4 +1,4 @@
-"""Timings of lucidgraph itself, beside NumPy and MLX where they do the same: ``python benchmarks/run.py``.
+"""Timings of lucidgraph itself, beside NumPy and MLX where they do the same: ``python -m benchmarks.stages``.
 
 Each figure is the median of repeated runs after a warm-up, in the unit that fits. Compare only figures of one run.
 """
