@@ -94,3 +94,59 @@ def test_a_long_chain_of_paddings():
         return x
 
     np.testing.assert_array_equal(outputs(BACKEND, lambda x: (fn(x),), X[:1, :3])[0], np.zeros((1, 3)))
+
+
+# -- read in pieces
+
+
+def _second(u, axis):
+    near, far = (lg.roll(u, s, axis=axis) + lg.roll(u, -s, axis=axis) for s in (1, 2))
+    return 16.0 * near - far - 30.0 * u
+
+
+def _wave(u):
+    return 2.0 * u - lg.roll(u, 7, axis=1) + 0.05 * (_second(u, 0) + _second(u, 1))
+
+
+def _neumann(u):
+    p = lg.pad(u, ((1, 1), (2, 1)), constant_values=0.5)
+    return p[1:-1, 2:-1] * 2 - p[:-2, 2:-1] + p[1:-1, 1:-2] * p[2:, 3:]
+
+
+PIECES = {
+    "wave": _wave,
+    "around": _neumann,
+    "both axes": lambda u: lg.exp(lg.roll(lg.roll(u, 3, axis=0), -4, axis=1)),
+    "turned": lambda u: lg.transpose(lg.concat([u, u[:3]], axis=0)) * 2,
+    "wider": lambda u: lg.concat([u[:1], u[5:6]], axis=1)[:, None, :] * lg.ones((2, 6, 1), lg.float32),
+    "squeezed": lambda u: lg.squeeze(lg.concat([u[:1], u[3:4] * 2], axis=1), axis=0) + 1,
+    "several results": lambda u: (lg.roll(u, 1, axis=0) * 2, lg.roll(u, 1, axis=0) + u),
+    "also whole": lambda u: (lg.roll(u, 1, axis=0) * 2, lg.sum(lg.roll(u, 1, axis=0), axis=0)),
+    "cubes": lambda u: lg.roll(lg.reshape(u, (10, 4, 50)), 3, axis=0) + lg.roll(lg.reshape(u, (10, 4, 50)), 1, axis=1),
+    "reversed": lambda u: lg.concat([u[::-1], u[:, ::-1]], axis=1) - 1,
+    "empty": lambda u: lg.concat([u[:0], u[:0]], axis=0) * 2,
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_what_is_read_in_pieces(name):
+    def fn(u):
+        out = PIECES[name](u)
+        return out if isinstance(out, tuple) else (out,)
+
+    for actual, exact in zip(outputs(BACKEND, fn, X), outputs(backend("reference"), fn, X), strict=True):
+        np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_rolled_arrays_are_not_written():
+    made = plan(_wave, X)
+    assert {b.kind for b in made.buffers} == {"input", "output"}
+    assert len({id(c.code) for c in made.commands}) == 1
+
+
+def test_too_many_pieces_are_put_together():
+    def fn(u):
+        return lg.concat([u[k : k + 1] for k in range(40)] + [u[k : k + 1] for k in range(30)], axis=0) * 2
+
+    (actual,) = outputs(BACKEND, lambda u: (fn(u),), X)
+    np.testing.assert_array_equal(actual, np.concatenate([X, X[:30]]) * 2)

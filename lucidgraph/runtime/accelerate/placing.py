@@ -83,6 +83,7 @@ class Placing:
         given = {graph.inputs[k] for k in donated}
         kept = {node for node in graph.inputs if node not in given}
         self.places: dict[Node, _Place] = {}
+        self.takers: set[Node] = set()
         for taker in takers:
             if taker.name == "slice_update":
                 # A small write is made in the memory of what it is written to, if that is read for the last time.
@@ -97,6 +98,11 @@ class Placing:
                     operand = operand.operands[0]
                 if uses[operand] == 1 and (operand.op in (Kernel, Result) or operand.name in PARTS):
                     self.places[operand] = _Place(taker, k, tuple(views))
+                    self.takers.add(taker)
+
+    def takes(self, node: Node) -> bool:
+        """Whether a node is written in parts by what it reads, or is itself part of another."""
+        return node in self.takers or node in self.places
 
     def of_kernel(self, node: Node, index: int) -> View | None:
         """Where a kernel's result is written."""
@@ -145,21 +151,8 @@ _BACK: Final[dict[str, Callable[[View, Node], View | None]]] = {
 }  # fmt: skip
 
 
-def boxes_around(out: View, start: Shape, stop: Shape) -> list[tuple[Shape, Shape]]:
-    """What is left of an array around the box from ``start`` to ``stop``, as boxes that do not overlap."""
-    found = []
-    low, high = [0] * len(out.shape), list(out.shape)
-    for k, (a, b) in enumerate(zip(start, stop, strict=True)):
-        for from_, to in ((0, a), (b, out.shape[k])):
-            if from_ < to:
-                box = (*low[:k], from_, *low[k + 1 :]), (*high[:k], to, *high[k + 1 :])
-                found.append(box)
-        low[k], high[k] = a, b
-    return found
-
-
 def ones(shape: Sequence[int]) -> Shape:
     return (1,) * len(shape)
 
 
-__all__ = ["Placing", "boxes_around", "joined", "ones", "padded"]
+__all__ = ["Placing", "joined", "ones", "padded"]

@@ -22,11 +22,12 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.text import format_value
 from ...ir.types import Shape
-from . import loops, tiles
+from . import loops, pieces, tiles
 from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
+from .pieces import Pieces
 from .placing import Placing
 from .steps import Steps
 from .system import SYSTEM, System
@@ -126,6 +127,8 @@ class Planner:
         self.replaced: set[int] = set()
         self.moves: list[tuple[int, int, int]] = []
         """Commands that only copy one buffer's elements to the same places of another."""
+        self.pieces: dict[Node, Pieces] = {}
+        self.lazy = pieces.lazy(graph)
         self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
 
     def run(self) -> Plan:
@@ -155,12 +158,35 @@ class Planner:
         return View.whole(self.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
 
     def view(self, node: Node) -> View:
-        return self.views[node][0]
+        """Where a value lies; what is in pieces so far is put together."""
+        found = self.views.get(node)
+        if found is None:
+            out = self.temporary(node.shape, node.dtype)
+            for part in self.pieces[node].parts:
+                self.copy(part.view, out.sliced(part.start, part.stop, (1,) * len(node.shape)))
+            found = self.views[node] = (out,)
+        return found[0]
+
+    def seen(self, node: Node) -> View | Pieces:
+        """Where a value lies, or the pieces that it is of."""
+        return self.views[node][0] if node in self.views else self.pieces[node]
+
+    def in_pieces(self, node: Node) -> Pieces | None:
+        """A value that is only read in pieces."""
+        if node not in self.lazy:
+            return None
+        if not node.op.view:
+            return None if self.placing.takes(node) else pieces.made(node, [self.seen(o) for o in node.operands])
+        x = self.seen(node.operands[0])
+        return pieces.seen(node, x) if isinstance(x, Pieces) else None
 
     # -- nodes
 
     def place(self, node: Node) -> None:
-        if node.op is Kernel:
+        whole = self.in_pieces(node)
+        if whole is not None:
+            self.pieces[node] = whole
+        elif node.op is Kernel:
             self.kernel(node)
         elif node.name == "result":
             self.views[node] = (self.views[node.operands[0]][node.attrs["index"]],)
@@ -189,7 +215,27 @@ class Planner:
             self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
         )
         self.views[node] = made
-        self.fused(body, [self.view(o) for o in node.operands], made, node)
+        if not any(o in self.pieces and o not in self.views for o in node.operands) or not self.by_boxes(node, made):
+            self.fused(body, [self.view(o) for o in node.operands], made, node)
+
+    def by_boxes(self, node: Node, outputs: Sequence[View]) -> bool:
+        """An elementwise kernel over arrays in pieces, box by box; False where it would be too many."""
+        body = Body(node.attrs["body"], Kernel.domain(node.attrs["body"])[0])
+        values = [Pieces.of(self.seen(o)) for o in node.operands]
+        boxes = pieces.boxes(body.full, values)
+        if not boxes:
+            return False
+        values += map(Pieces.of, outputs)
+        views = [[pieces.within(value, *box) for value in values] for box in boxes]
+        inputs = len(node.operands)
+        axes, columns = pieces.arranged(
+            [box[0].shape for box in views], [[v.strides for v in box] for box in views],
+            [v.dtype.itemsize for v in views[0]], loops.lane_count(body, self.machine), inputs,
+        )  # fmt: skip
+        known: dict[Layout, Addressed] = {}
+        for box, own in zip(views, axes, strict=True):
+            self.nest(body, own, columns, box[:inputs], box[inputs:], node, short=False, known=known)
+        return True
 
     # -- commands
 
@@ -236,6 +282,7 @@ class Planner:
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
         node: Node | None, limit: int = _NO_LIMIT, pieces: int = _NO_LIMIT, count: int | None = None,
+        short: bool | None = None, known: dict[Layout, Addressed] | None = None,
     ) -> None:  # fmt: skip
         """One command: the axes in the order outer, reduced, vector."""
         vector = axes[-1]
@@ -254,9 +301,14 @@ class Planner:
                 access.append("same")
             else:
                 access.append("strided")
-        short = vector.size < 2 * self.machine.lanes
+        if short is None:
+            short = vector.size < 2 * self.machine.lanes
         layout = Layout(columns, len(outer), len(inner), tuple(access), short)
-        code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
+        code = known.get(layout) if known is not None else None
+        if code is None:
+            code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
+        if known is not None:
+            known[layout] = code
         slots = Slots(layout)
         lanes = loops.lane_count(body, self.machine, short)
         words = [0] * slots.total
