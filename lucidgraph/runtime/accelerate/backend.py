@@ -18,6 +18,7 @@ from ..backend import Executable, IBackend, host_array
 from ..cache import Cache
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
+from .listing import listed
 from .math import KEEPS
 from .memory import BLOCKS, LARGE, Block, empty
 from .plan import STOP, Plan, Planner
@@ -133,15 +134,7 @@ class AccelerateExecutable(Executable):
     @property
     def source(self) -> str:  # type: ignore[override]
         """The commands in order, and where their results lie."""
-        plan, threads = self.plan, self.executor.threads
-        lines = [f"arena {plan.arena:,} bytes, {len(plan.commands)} commands on {threads} threads"]
-        for k, c in enumerate(self.plan.commands):
-            where = [
-                f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP
-            ]
-            split = "split" if c.split else "one thread"
-            lines.append(f"  {k}. {c.name}: {c.items} items, {split}, {c.cost:,} bytes: {', '.join(where)}")
-        return "\n".join(lines)
+        return listed(self.plan)
 
     def __call__(self, buffers: Sequence[Any]) -> list[Any]:
         arrays = [_native(b, t) for b, t in zip(buffers, self.types, strict=True)]

@@ -77,6 +77,10 @@ class Command:
     node: Node | None = None
     replaces: dict[int, list[int]] = field(default_factory=dict)
     """For a buffer written: the buffers read whose places it may take, element for element."""
+    moved: int = 0
+    """The bytes it reads and writes, each array once."""
+    form: str = ""
+    """How it goes over its domain, in words."""
 
 
 @dataclass(slots=True)
@@ -252,6 +256,7 @@ class Planner:
                 buffer.first = number
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
         made = Command(name, code, words, placed, items, split and items > 1 and cost >= PARALLEL_COST, cost, node)
+        made.moved = sum(view.touched for _, view in pointers)
         self.plan.commands.append(made)
         return made
 
@@ -339,13 +344,16 @@ class Planner:
                 words[slots.stride(operand, k)] = stride
         for operand, stride in enumerate(vector.strides):
             words[slots.stride(operand, layout.axes - 1)] = stride
-        cost = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in inputs)
+        cost = sum(v.touched for v in (*inputs, *outputs))
         cost += points * sum(n.op.flops_per_element for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
             name_of(body), code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
+        made.form = f"by {'columns' if columns else 'rows'}"
+        if body.passes > 1:
+            made.form += f", {body.passes} times over each"
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -356,13 +364,12 @@ class Planner:
         if count is None:
             count = prod(a.size for a in tile.axes if a.reduced)
         outputs = views[len(body.graph.inputs) :]
-        cost = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in views[: len(body.graph.inputs)])
+        cost = sum(v.touched for v in views)
         cost += tile.points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(tile.pointer(k), view) for k, view in enumerate(views)]
-        self.command(name_of(body), code, tile.words(count), pointers, tile.items, cost, len(outputs), node=node)
-
-    def bytes_read(self, view: View) -> int:
-        return prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) * view.dtype.itemsize
+        name, writes = name_of(body), len(outputs)
+        made = self.command(name, code, tile.words(count), pointers, tile.items, cost, writes, node=node)
+        made.form = f"in tiles of {tile.block} rows, {tile.layout.several} steps at a time"
 
     # -- one long reduction, in pieces
 
