@@ -262,7 +262,7 @@ class _Fusion:
         inner = Graph([local[n] for n in externals], body, [local[n] for n in leaving], "explicit")
         kernel = Node(
             Kernel, tuple(new[n] for n in externals), {"body": inner}, tuple(n.type for n in leaving),
-            source=members[-1].source, scope=members[-1].scope, origin=Origin("fuse", _names(members)),
+            source=members[-1].source, scope=members[-1].scope, origin=Origin("fuse", self.told(unit, members)),
         )  # fmt: skip
         nodes.append(kernel)
         for k, node in enumerate(leaving):
@@ -273,6 +273,17 @@ class _Fusion:
                     Result, (kernel,), {"index": k}, (node.type,), source=node.source, origin=kernel.origin
                 )
                 nodes.append(new[node])
+
+
+    def told(self, unit: Unit, members: Sequence[Node]) -> str:
+        """What a kernel is made of, and what it makes again rather than read."""
+        again = [node for node in members if self.unit_of[node] is not unit]
+        if not again:
+            return _names(members)
+        values = [node for node in again if not any(node in user.operands for user in again)]
+        nbytes = sum(node.type.nbytes for node in values)
+        work = sum(node.op.work for node in again)
+        return f"{_names(members)}; again {_names(again)}: {work} instructions an element, not {nbytes:,} bytes read"
 
 
 def _names(members: Sequence[Node]) -> str:

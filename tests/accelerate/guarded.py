@@ -138,6 +138,15 @@ def _product(x: Any) -> Any:
     return lg.minimum(x @ x.T, 7), x.T @ x
 
 
+def _pairs(x: Any) -> Any:
+    return lg.sum(lg.square(x[:, None, :] - x[None, :, :]), axis=-1), lg.sum(x[:, None, :] * x[None, :, :], axis=0)
+
+
+def _placed(x: Any) -> Any:
+    inner = x[1:-1, 1:-1] * 2
+    return lg.pad(x * 2, ((1, 2), (0, 3))), x.at[1:-1, 1:-1].set(inner), lg.concat([x + 1, x * 2], axis=1)
+
+
 def _casts(x: Any) -> Any:
     targets = (lg.float16, lg.bfloat16, lg.float64, lg.int8, lg.int64, lg.bool_, lg.complex64)
     return tuple(lg.astype(x, d) for d in targets)
@@ -152,8 +161,8 @@ def _attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "float32": (_rows, _long, _moved, _views, _product, _casts),
-    "float64": (_rows, _long, _product),
+    "float32": (_rows, _long, _moved, _views, _product, _casts, _pairs, _placed),
+    "float64": (_rows, _long, _product, _pairs),
     "int8": (_rows, _long, _moved, _views, _product, _casts),
     "float16": (_rows, _long, _moved, _product),
     "bool": (_long, _casts),
@@ -168,7 +177,7 @@ def programs() -> Iterator[tuple[str, Callable[..., Any], list[np.ndarray], bool
         for shape in SHAPES if dtype == "float32" else SHAPES[1:5:2]:
             x = rng.integers(0 if dtype == "bool" else -4, 5, shape).astype(dtype)
             for fn in functions:
-                if fn is not _product or max(shape) < 200:
+                if fn not in (_product, _pairs) or max(shape) < 200:
                     exact = fn is not _rows and (fn is not _product or dtype != "float16")
                     yield f"{fn.__name__} {dtype}{list(shape)}", fn, [x], exact
     big = rng.integers(-3, 4, (1, 262_147)).astype(np.float32)

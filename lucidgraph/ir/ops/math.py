@@ -31,6 +31,12 @@ def refuse_complex(name: str, dtype: DType) -> None:
         raise DTypeError(f"{name} has no meaning for {dtype.name}", hint="real, imag or abs of it")
 
 
+class _Function(Unary):
+    """Base of those that are polynomials on a processor."""
+
+    work = 24
+
+
 # -- exponentials and logarithms
 
 
@@ -67,11 +73,10 @@ class Exp2Backward(Unary):
 
 
 @register
-class Expm1Backward(Unary):
+class Expm1Backward(_Function):
     """y = e^x - 1, accurate near 0      ∂L/∂x = g e^x        (y + 1 would lose the digits of a small e^x)"""
 
     schema_v1 = OpSchema("expm1", amp_policy=AmpPolicy.FORCE_FP32)
-    work = 20
     kSavesInput = True
 
     @classmethod
@@ -83,11 +88,10 @@ class Expm1Backward(Unary):
 
 
 @register
-class LogBackward(Unary):
+class LogBackward(_Function):
     """y = ln x      ∂L/∂x = g / x"""
 
     schema_v1 = OpSchema("log", amp_policy=AmpPolicy.FORCE_FP32)
-    work = 18
     kSavesInput = True
 
     @classmethod
@@ -99,11 +103,10 @@ class LogBackward(Unary):
 
 
 @register
-class Log1pBackward(Unary):
+class Log1pBackward(_Function):
     """y = ln(1 + x), accurate near 0      ∂L/∂x = g / (1 + x)"""
 
     schema_v1 = OpSchema("log1p", amp_policy=AmpPolicy.FORCE_FP32)
-    work = 24
     kSavesInput = True
 
     @classmethod
@@ -115,11 +118,10 @@ class Log1pBackward(Unary):
 
 
 @register
-class Log2Backward(Unary):
+class Log2Backward(_Function):
     """y = log₂ x      ∂L/∂x = g / (x ln 2)"""
 
     schema_v1 = OpSchema("log2", amp_policy=AmpPolicy.FORCE_FP32)
-    work = 18
     kSavesInput = True
 
     @classmethod
@@ -131,11 +133,10 @@ class Log2Backward(Unary):
 
 
 @register
-class Log10Backward(Unary):
+class Log10Backward(_Function):
     """y = log₁₀ x      ∂L/∂x = g / (x ln 10)"""
 
     schema_v1 = OpSchema("log10", amp_policy=AmpPolicy.FORCE_FP32)
-    work = 18
     kSavesInput = True
 
     @classmethod
@@ -249,11 +250,10 @@ class RsqrtBackward(Unary):
 
 
 @register
-class CbrtBackward(Unary):
+class CbrtBackward(_Function):
     """y = ∛x, real also for negative x      ∂L/∂x = g / 3y²"""
 
     schema_v1 = OpSchema("cbrt", amp_policy=AmpPolicy.FORCE_FP32)
-    work = 24
     kSavesOutput = True
 
     @classmethod
@@ -389,11 +389,10 @@ class RoundBackward(_Rounding):
 
 
 @register
-class SinBackward(Unary):
+class SinBackward(_Function):
     """y = sin x      ∂L/∂x = g cos x"""
 
     schema_v1 = OpSchema("sin", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 30
     kSavesInput = True
 
     @classmethod
@@ -405,11 +404,10 @@ class SinBackward(Unary):
 
 
 @register
-class CosBackward(Unary):
+class CosBackward(_Function):
     """y = cos x      ∂L/∂x = -g sin x"""
 
     schema_v1 = OpSchema("cos", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 30
     kSavesInput = True
 
     @classmethod
@@ -421,11 +419,10 @@ class CosBackward(Unary):
 
 
 @register
-class TanBackward(Unary):
+class TanBackward(_Function):
     """y = tan x      ∂L/∂x = g (1 + y²)"""
 
     schema_v1 = OpSchema("tan", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 40
     kSavesOutput = True
 
     @classmethod
@@ -437,11 +434,10 @@ class TanBackward(Unary):
 
 
 @register
-class AsinBackward(Unary):
+class AsinBackward(_Function):
     """y = arcsin x      ∂L/∂x = g / √(1 - x²)"""
 
     schema_v1 = OpSchema("asin", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 24
     kSavesInput = True
 
     @classmethod
@@ -453,11 +449,10 @@ class AsinBackward(Unary):
 
 
 @register
-class AcosBackward(Unary):
+class AcosBackward(_Function):
     """y = arccos x      ∂L/∂x = -g / √(1 - x²)"""
 
     schema_v1 = OpSchema("acos", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 26
     kSavesInput = True
 
     @classmethod
@@ -469,11 +464,10 @@ class AcosBackward(Unary):
 
 
 @register
-class AtanBackward(Unary):
+class AtanBackward(_Function):
     """y = arctan x      ∂L/∂x = g / (1 + x²)"""
 
     schema_v1 = OpSchema("atan", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 24
     kSavesInput = True
 
     @classmethod
@@ -531,11 +525,10 @@ def _one_minus_square(x: Var) -> Var:
 
 
 @register
-class SinhBackward(Unary):
+class SinhBackward(_Function):
     """y = sinh x      ∂L/∂x = g cosh x"""
 
     schema_v1 = OpSchema("sinh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 26
     kSavesInput = True
 
     @classmethod
@@ -547,11 +540,10 @@ class SinhBackward(Unary):
 
 
 @register
-class CoshBackward(Unary):
+class CoshBackward(_Function):
     """y = cosh x      ∂L/∂x = g sinh x"""
 
     schema_v1 = OpSchema("cosh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 24
     kSavesInput = True
 
     @classmethod
@@ -563,11 +555,10 @@ class CoshBackward(Unary):
 
 
 @register
-class TanhBackward(Unary):
+class TanhBackward(_Function):
     """y = tanh x      ∂L/∂x = g (1 - y²)"""
 
     schema_v1 = OpSchema("tanh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 22
     kSavesOutput = True
 
     @classmethod
@@ -579,11 +570,10 @@ class TanhBackward(Unary):
 
 
 @register
-class AsinhBackward(Unary):
+class AsinhBackward(_Function):
     """y = arsinh x      ∂L/∂x = g / cosh y        (√(1 + x²) without the square, which overflows)"""
 
     schema_v1 = OpSchema("asinh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 34
     kSavesOutput = True
 
     @classmethod
@@ -595,11 +585,10 @@ class AsinhBackward(Unary):
 
 
 @register
-class AcoshBackward(Unary):
+class AcoshBackward(_Function):
     """y = arcosh x      ∂L/∂x = g / (√(x - 1) √(x + 1))"""
 
     schema_v1 = OpSchema("acosh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 34
     kSavesInput = True
 
     @classmethod
@@ -612,11 +601,10 @@ class AcoshBackward(Unary):
 
 
 @register
-class AtanhBackward(Unary):
+class AtanhBackward(_Function):
     """y = artanh x      ∂L/∂x = g / (1 - x²)"""
 
     schema_v1 = OpSchema("atanh", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 30
     kSavesInput = True
 
     @classmethod
@@ -633,11 +621,10 @@ _ERF: Final = np.frompyfunc(math.erf, 1, 1)
 
 
 @register
-class ErfBackward(Unary):
+class ErfBackward(_Function):
     """y = 2/√π ∫₀ˣ e^(-t²) dt      ∂L/∂x = g 2/√π e^(-x²)"""
 
     schema_v1 = OpSchema("erf", amp_policy=AmpPolicy.PROMOTE, real_valued=True)
-    work = 30
     kSavesInput = True
 
     @classmethod

@@ -20,6 +20,7 @@ from . import attention
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
 from .layouts import data_address
+from .listing import listed
 from .math import KEEPS
 from .memory import BLOCKS, LARGE, empty
 from .plan import STOP, Plan, Planner
@@ -169,15 +170,7 @@ class AccelerateExecutable(Executable):
     @property
     def source(self) -> str:  # type: ignore[override]
         """The commands in order, and where their results lie."""
-        plan, threads = self.plan, self.executor.threads
-        lines = [f"arena {plan.arena:,} bytes, {len(plan.commands)} commands on {threads} threads"]
-        for k, c in enumerate(self.plan.commands):
-            where = [
-                f"{self.plan.buffers[b].kind}{self.plan.buffers[b].index}+{o}" for _, b, o in c.pointers if b != STOP
-            ]
-            split = "split" if c.split else "one thread"
-            lines.append(f"  {k}. {c.name}: {c.items} items, {split}, {c.cost:,} bytes: {', '.join(where)}")
-        return "\n".join(lines)
+        return listed(self.plan)
 
     def __call__(self, buffers: Sequence[Any]) -> list[Any]:
         return self._launched([_native(b, t) for b, t in zip(buffers, self.types, strict=True)])

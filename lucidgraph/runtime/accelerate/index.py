@@ -20,7 +20,8 @@ from ...ir import Node
 from ...ir.types import Shape
 from .arithmetic import extremum
 from .machine import Machine
-from .placing import boxes_around, joined, ones, padded
+from .pieces import boxes_around
+from .placing import joined, ones, padded
 from .plan import STOP, Planner, Rule
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
@@ -218,7 +219,7 @@ def slice_update(planner: Planner, node: Node) -> View:
     out = planner.placing.out(node)
     part = out.sliced(**node.attrs)
     if v.lies_as(part):
-        for start, stop in boxes_around(out, node.attrs["start"], node.attrs["stop"]):
+        for start, stop in boxes_around(node.shape, node.attrs["start"], node.attrs["stop"]):
             planner.copy(x.sliced(start, stop, ones(start)), out.sliced(start, stop, ones(start)))
     else:
         planner.copy(x, out)
@@ -233,7 +234,7 @@ def pad(planner: Planner, node: Node) -> View:
         planner.fill(value, out)
     else:
         low = node.attrs["low"]
-        for start, stop in boxes_around(out, low, tuple(a + n for a, n in zip(low, x.shape, strict=True))):
+        for start, stop in boxes_around(node.shape, low, tuple(a + n for a, n in zip(low, x.shape, strict=True))):
             planner.fill(value, out.sliced(start, stop, ones(start)))
     if x.size and not x.lies_as(padded(out, node)):
         planner.copy(x, padded(out, node))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, final
 
 from ...ir import Graph, Node
-from ...ir.ops.core import Kernel, Result
+from ...ir.ops.core import Constant, Kernel, Result
 from ...ir.types import Shape
 from .views import View
 
@@ -64,21 +64,33 @@ class Placing:
         self.outs: dict[Node, View] = {}
         self.results: dict[tuple[Node, int], Node] = {}
         uses: dict[Node, int] = {}
+        start: dict[Node, Node] = {}
+        last: dict[Node, Node] = {}
         takers = []
         for node in graph.nodes:
             for operand in node.operands:
                 uses[operand] = uses.get(operand, 0) + 1
+                last[start.get(operand, operand)] = node
+            if node.op.view:
+                start[node] = start.get(node.operands[0], node.operands[0])
             if node.op is Result:
                 self.results[node.operands[0], node.attrs["index"]] = node
             elif node.name in PARTS:
                 takers.append(node)
         for node in graph.outputs:
             uses[node] = uses.get(node, 0) + 1
+            last.pop(start.get(node, node), None)
         given = {graph.inputs[k] for k in donated}
+        kept = {node for node in graph.inputs if node not in given}
         self.places: dict[Node, _Place] = {}
+        self.takers: set[Node] = set()
         for taker in takers:
-            if _is_overwritten(taker, uses, given):
-                continue
+            if taker.name == "slice_update":
+                # A small write is made in the memory of what it is written to, if that is read for the last time.
+                x, v = taker.operands
+                dies = last.get(x) is taker and x not in kept and not (x.op.captures or x.op.view or x.op is Constant)
+                if dies and 2 * v.type.size < x.type.size:
+                    continue
             for k, operand in enumerate(taker.operands):
                 views = []
                 while uses[operand] == 1 and operand.name in _BACK:
@@ -86,6 +98,11 @@ class Placing:
                     operand = operand.operands[0]
                 if uses[operand] == 1 and (operand.op in (Kernel, Result) or operand.name in PARTS):
                     self.places[operand] = _Place(taker, k, tuple(views))
+                    self.takers.add(taker)
+
+    def takes(self, node: Node) -> bool:
+        """Whether a node is written in parts by what it reads, or is itself part of another."""
+        return node in self.takers or node in self.places
 
     def of_kernel(self, node: Node, index: int) -> View | None:
         """Where a kernel's result is written."""
@@ -117,15 +134,6 @@ class Placing:
         return self.outs[node]
 
 
-def _is_overwritten(taker: Node, uses: dict[Node, int], given: set[Node]) -> bool:
-    """Whether a small write to a slice can be made in the memory of what it is written to."""
-    if taker.name != "slice_update":
-        return False
-    x, v = taker.operands
-    dies = x in given or (uses[x] == 1 and x.name not in ("input", "captured", "constant"))
-    return dies and 2 * v.size < x.size
-
-
 # -- what a view makes of a place, backwards
 
 
@@ -143,21 +151,8 @@ _BACK: Final[dict[str, Callable[[View, Node], View | None]]] = {
 }  # fmt: skip
 
 
-def boxes_around(out: View, start: Shape, stop: Shape) -> list[tuple[Shape, Shape]]:
-    """What is left of an array around the box from ``start`` to ``stop``, as boxes that do not overlap."""
-    found = []
-    low, high = [0] * len(out.shape), list(out.shape)
-    for k, (a, b) in enumerate(zip(start, stop, strict=True)):
-        for from_, to in ((0, a), (b, out.shape[k])):
-            if from_ < to:
-                box = (*low[:k], from_, *low[k + 1 :]), (*high[:k], to, *high[k + 1 :])
-                found.append(box)
-        low[k], high[k] = a, b
-    return found
-
-
 def ones(shape: Sequence[int]) -> Shape:
     return (1,) * len(shape)
 
 
-__all__ = ["Placing", "boxes_around", "joined", "ones", "padded"]
+__all__ = ["Placing", "joined", "ones", "padded"]

@@ -22,11 +22,12 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.text import format_value
 from ...ir.types import Shape
-from . import loops, tiles
+from . import loops, pieces, tiles
 from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import BRIEF_COST
 from .loops import Body, Layout, Slots
+from .pieces import Pieces
 from .placing import Placing
 from .steps import Steps
 from .system import SYSTEM, System
@@ -76,6 +77,10 @@ class Command:
     node: Node | None = None
     replaces: dict[int, list[int]] = field(default_factory=dict)
     """For a buffer written: the buffers read whose places it may take, element for element."""
+    moved: int = 0
+    """The bytes it reads and writes, each array once."""
+    form: str = ""
+    """How it goes over its domain, in words."""
 
 
 @dataclass(slots=True)
@@ -131,6 +136,8 @@ class Planner:
                 self.alike.setdefault(node.operands, []).append(node)
         self.moves: list[tuple[int, int, int]] = []
         """Commands that only copy one buffer's elements to the same places of another."""
+        self.pieces: dict[Node, Pieces] = {}
+        self.lazy = pieces.lazy(graph)
         self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
 
     def run(self) -> Plan:
@@ -160,24 +167,50 @@ class Planner:
         return View.whole(self.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
 
     def view(self, node: Node) -> View:
-        """Where a value lies. A view that strides cannot say is copied when it is first asked for."""
+        """Where a value lies. What is in pieces so far is put together, and a view that strides cannot say copied, when
+        it is first asked for."""
         found = self.views.get(node)
         if found is None:
+            found = self.views[node] = (self.gathered(node),)
+        return found[0]
+
+    def gathered(self, node: Node) -> View:
+        made = self.pieces.get(node)
+        if made is None:
             seen = viewed(node, self.contiguous(self.view(node.operands[0])))
             assert seen is not None
-            found = self.views[node] = (seen,)
-        return found[0]
+            return seen
+        out = self.temporary(node.shape, node.dtype)
+        for part in made.parts:
+            self.copy(part.view, out.sliced(part.start, part.stop, (1,) * len(node.shape)))
+        return out
 
     def seen_as(self, node: Node, shape: Shape) -> View | None:
         """A value in another shape, without a copy where there need not be one; None where there must."""
-        if node not in self.views and node.name == "reshape":
+        if node not in self.views and node not in self.pieces and node.name == "reshape":
             return self.view(node.operands[0]).reshaped(shape)
         return self.view(node).reshaped(shape)
+
+    def seen(self, node: Node) -> View | Pieces:
+        """Where a value lies, or the pieces that it is of."""
+        return self.pieces[node] if node in self.pieces and node not in self.views else self.view(node)
+
+    def in_pieces(self, node: Node) -> Pieces | None:
+        """A value that is only read in pieces."""
+        if node not in self.lazy:
+            return None
+        if not node.op.view:
+            return None if self.placing.takes(node) else pieces.made(node, [self.seen(o) for o in node.operands])
+        x = self.seen(node.operands[0])
+        return pieces.seen(node, x) if isinstance(x, Pieces) else None
 
     # -- nodes
 
     def place(self, node: Node) -> None:
-        if node.op is Kernel:
+        whole = self.in_pieces(node)
+        if whole is not None:
+            self.pieces[node] = whole
+        elif node.op is Kernel:
             self.kernel(node)
         elif node.name == "result":
             self.views[node] = (self.views[node.operands[0]][node.attrs["index"]],)
@@ -203,7 +236,27 @@ class Planner:
             self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
         )
         self.views[node] = made
-        self.fused(body, [self.view(o) for o in node.operands], made, node)
+        if not any(o in self.pieces and o not in self.views for o in node.operands) or not self.by_boxes(node, made):
+            self.fused(body, [self.view(o) for o in node.operands], made, node)
+
+    def by_boxes(self, node: Node, outputs: Sequence[View]) -> bool:
+        """An elementwise kernel over arrays in pieces, box by box; False where it would be too many."""
+        body = Body(node.attrs["body"], Kernel.domain(node.attrs["body"])[0])
+        values = [Pieces.of(self.seen(o)) for o in node.operands]
+        boxes = pieces.boxes(body.full, values)
+        if not boxes:
+            return False
+        values += map(Pieces.of, outputs)
+        views = [[pieces.within(value, *box) for value in values] for box in boxes]
+        inputs = len(node.operands)
+        axes, columns = pieces.arranged(
+            [box[0].shape for box in views], [[v.strides for v in box] for box in views],
+            [v.dtype.itemsize for v in views[0]], loops.lane_count(body, self.machine), inputs,
+        )  # fmt: skip
+        known: dict[Layout, Addressed] = {}
+        for box, own in zip(views, axes, strict=True):
+            self.nest(body, own, columns, box[:inputs], box[inputs:], node, short=False, known=known)
+        return True
 
     # -- commands
 
@@ -220,6 +273,7 @@ class Planner:
                 buffer.first = number
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
         made = Command(name, code, words, placed, items, split and items > 1 and cost >= BRIEF_COST, cost, node)
+        made.moved = sum(view.touched for _, view in pointers)
         self.plan.commands.append(made)
         return made
 
@@ -250,6 +304,7 @@ class Planner:
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
         node: Node | None, limit: int = _NO_LIMIT, pieces: int = _NO_LIMIT, count: int | None = None,
+        short: bool | None = None, known: dict[Layout, Addressed] | None = None,
     ) -> None:  # fmt: skip
         """One command: the axes in the order outer, reduced, vector."""
         vector = axes[-1]
@@ -268,9 +323,14 @@ class Planner:
                 access.append("same")
             else:
                 access.append("strided")
-        short = vector.size < 2 * self.machine.lanes
+        if short is None:
+            short = vector.size < 2 * self.machine.lanes
         layout = Layout(columns, len(outer), len(inner), tuple(access), short)
-        code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
+        code = known.get(layout) if known is not None else None
+        if code is None:
+            code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
+        if known is not None:
+            known[layout] = code
         slots = Slots(layout)
         lanes = loops.lane_count(body, self.machine, short)
         words = [0] * slots.total
@@ -301,13 +361,16 @@ class Planner:
                 words[slots.stride(operand, k)] = stride
         for operand, stride in enumerate(vector.strides):
             words[slots.stride(operand, layout.axes - 1)] = stride
-        cost = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in inputs)
+        cost = sum(v.touched for v in (*inputs, *outputs))
         cost += points * sum(n.op.flops_per_element for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
             name_of(body), code, words, pointers, rows * chunks, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
+        made.form = f"by {'columns' if columns else 'rows'}"
+        if body.passes > 1:
+            made.form += f", {body.passes} times over each"
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -318,13 +381,12 @@ class Planner:
         if count is None:
             count = prod(a.size for a in tile.axes if a.reduced)
         outputs = views[len(body.graph.inputs) :]
-        cost = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in views[: len(body.graph.inputs)])
+        cost = sum(v.touched for v in views)
         cost += tile.points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(tile.pointer(k), view) for k, view in enumerate(views)]
-        self.command(name_of(body), code, tile.words(count), pointers, tile.items, cost, len(outputs), node=node)
-
-    def bytes_read(self, view: View) -> int:
-        return prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) * view.dtype.itemsize
+        name, writes = name_of(body), len(outputs)
+        made = self.command(name, code, tile.words(count), pointers, tile.items, cost, writes, node=node)
+        made.form = f"in tiles of {tile.block} rows, {tile.layout.several} steps at a time"
 
     # -- one long reduction, in pieces
 

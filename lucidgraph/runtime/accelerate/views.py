@@ -35,6 +35,11 @@ class View:
         return self.size * self.dtype.itemsize
 
     @property
+    def touched(self) -> int:
+        """The bytes that reading it touches: a broadcast element once."""
+        return prod(n for n, s in zip(self.shape, self.strides, strict=True) if s or not n) * self.dtype.itemsize
+
+    @property
     def contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
         natural = row_major(self.shape, self.dtype.itemsize)
