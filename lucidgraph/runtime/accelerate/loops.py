@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from llvmlite import ir
 
@@ -32,6 +32,8 @@ ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 
 _BLOCK: Final = 32
 """How many vectors of states a reduction by columns has on the stack, if it is the only one."""
+_TOGETHER: Final = 4
+"""How many points of a reduction by columns change its states at once."""
 _EXPENSIVE_FLOPS: Final = 4
 
 
@@ -59,7 +61,8 @@ class Layout:
 class Slots:
     """Where things stand in a kernel's arguments, an array of 64-bit integers."""
 
-    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride", "kept_stride")
+    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride", "kept_stride",
+            "past")
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -139,18 +142,9 @@ class Body:
         return list(needed)
 
     @property
-    def blocked(self) -> bool:
-        """Whether a kernel by columns takes several vectors at a time: where it only reduces, in one pass, and row
-        values are not dear to compute at every point."""
-        if self.passes > 1 or not self.folds(0) or self.stored(0):
-            return False
-        rows = [n for n in self.graph.nodes if not self.is_full[n] and self.level[n] == 0]
-        return all(n.op.flops_per_element < _EXPENSIVE_FLOPS for n in rows)
-
-    @property
     def block(self) -> int:
-        """How many vectors: the states of all should stay in the nearest cache."""
-        return max(_BLOCK // len(self.folds(0)), 4)
+        """How many vectors a kernel by columns takes at a time: the states of all should stay in the nearest cache."""
+        return max(_BLOCK // max(sum(n.op.reduces for n in self.graph.nodes), 1), 4)
 
     def work(self, level: int) -> list[Node]:
         """The full values that a pass computes."""
@@ -195,9 +189,13 @@ class _Kernel(KernelWriter):
         self.slots = Slots(layout)
         self.rows: dict[Node, Value] = {}
         """Row values known so far: one lane by rows, a vector by columns."""
+        self.lying: dict[Node, list[_Array]] = {}
+        """Row values of a block of columns."""
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.keep_in = Kept(body)
         self.shown = body.shown()
+        self.past: ir.Value | None = None
+        """Whether full outputs go past the caches."""
         self.single = Lanes(self.b, 1, machine)
         widths = (
             [machine.lanes]
@@ -205,6 +203,13 @@ class _Kernel(KernelWriter):
             else [pass_lanes(body, k, machine, layout.short) for k in range(body.passes)]
         )
         self.by_pass = [Lanes(self.b, width, machine) for width in widths]
+
+    @property
+    def streams(self) -> bool:
+        """Whether full outputs could go past the caches: where they are written a line at a time."""
+        first, outputs = len(self.inputs), self.body.graph.outputs
+        whole = [n for k, n in enumerate(outputs) if self.layout.access[first + k] == "adjacent"]
+        return not self.layout.short and any(n.shape == self.body.full and not n.dtype.is_complex for n in whole)
 
     # -- the nest
 
@@ -217,6 +222,8 @@ class _Kernel(KernelWriter):
         self.pieces = self.argument(s.head("pieces"))
         self.count = self.argument(s.head("count"))
         self.kept_stride = self.argument(s.head("kept_stride"))
+        if self.streams:
+            self.past = b.icmp_signed("!=", self.argument(s.head("past")), I64(0))
         offset = b.mul(self.fn.args[3], self.argument(s.head("scratch_stride")))
         self.scratch = b.gep(b.inttoptr(self.argument(s.head("scratch")), PTR), [offset], source_etype=ir.IntType(8))
         self.outer_sizes = [self.argument(s.sizes + k) for k in range(layout.outer)]
@@ -231,12 +238,16 @@ class _Kernel(KernelWriter):
             if layout.columns:
                 start = b.mul(b.srem(item, self.chunks), self.chunk)
                 stop = self.smaller(b.add(start, self.chunk), self.vector)
-                if self.body.blocked:
+                if self.body.folds(0):
                     self.block(start, stop)
                 else:
                     self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
             else:
                 self.row()
+        if self.past is not None and self.machine.triple.startswith("x86_64"):
+            # Stores past the caches are seen by others in order only after this.
+            with b.if_then(self.past):
+                self.lanes.intrinsic("x86.sse", ir.VoidType(), [], "sfence")
         b.ret_void()
 
     def decoded(self, row: ir.Value) -> list[ir.Value]:
@@ -284,7 +295,7 @@ class _Kernel(KernelWriter):
                           place: ir.Value = place, level: int = level, states: _States = states) -> None:  # fmt: skip
                     at = self.along(pointers, v)
                     index = self.b.add(self.lanes.splat(v), self.lanes.iota())
-                    self.point(level, at, mask, self.b.add(place, v), index, states)
+                    self.point(level, [_At(at, self.b.add(place, v), index)], mask, states)
 
                 self.span(I64(0), self.row_vector, point, once=self.long(level))
             self.finish(states, across=True)
@@ -299,59 +310,104 @@ class _Kernel(KernelWriter):
         return len(work) > 24 or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work)
 
     def column(self, v: ir.Value, mask: ir.Value | None) -> None:
-        """One vector along a kept axis: passes over the reduced axes, lane by lane."""
+        """One vector along a kept axis, where nothing is reduced."""
         self.rows.clear()
         at_column = self.along(self.at_row, v)
-        for level in range(self.body.passes):
-            self.prepare(level, at_column, mask)
-            states = self.fresh(level)
-            with self.reduced_loops() as (indices, number):
-                pointers = self.moved(at_column, indices, self.layout.outer)
-                index = self.lanes.splat(indices[-1] if indices else I64(0))
-                self.point(level, pointers, mask, self.b.mul(number, I64(self.lanes.count)), index, states)
-            self.finish(states, across=False)
-        self.prepare(self.body.passes, at_column, mask)
-        for k in self.body.row_outputs:
-            self.store_row(k, at_column[len(self.inputs) + k], mask)
+        self.prepare(0, at_column, mask)
+        self.point(0, [_At(at_column, I64(0), self.lanes.splat(I64(0)))], mask, [])
 
     def block(self, start: ir.Value, stop: ir.Value) -> None:
-        """Several vectors along a kept axis, point by point of the reduced axes: memory is read in long pieces, the
-        states lie on the stack."""
-        self.rows.clear()
-        used = self.b.udiv(self.b.add(self.b.sub(stop, start), I64(self.lanes.count - 1)), I64(self.lanes.count))
-        states = []
-        for node in self.body.folds(0):
-            fold = FOLDS[node.name](node, node not in self.shown)
-            places = []
-            for value in fold.start(self.lanes):
-                size = self.lanes.count * element_bytes(value.type.element)
-                lying = self.variable(ir.ArrayType(ir.IntType(8), self.body.block * size))
-                lying.align = 64
-                place = self.b.inttoptr(self.b.ptrtoint(lying, I64), PTR)
-                with self.loop(I64(0), used) as k:
-                    self.b.store(value, self.lanes.offset(place, self.b.mul(k, I64(size))))
-                places.append((place, size))
-            states.append((fold, places))
+        """Several vectors along a kept axis, pass by pass and point by point of the reduced axes: memory is read in
+        long pieces. States and row values lie in arrays on the stack, a vector for each of the block's."""
+        b = self.b
+        self.lying.clear()
+        states: _States = []
+        for level in range(self.body.passes + 1):
+            last = level == self.body.passes
+            found: dict[Node, list[_Array]] = {}
+            new: _Arrays = [] if last else self.arrays(level)
 
-        def states_at(v: ir.Value) -> _States:
-            k = self.b.udiv(self.b.sub(v, start), I64(self.lanes.count))
-            return [(f, [self.lanes.offset(p, self.b.mul(k, I64(n))) for p, n in places]) for f, places in states]
+            def settle(v: ir.Value, mask: ir.Value | None, level: int = level, last: bool = last, new: _Arrays = new,
+                       old: _Arrays = states, found: dict[Node, list[_Array]] = found) -> None:  # fmt: skip
+                self.rows.clear()
+                self.number = b.udiv(b.sub(v, start), I64(self.lanes.count))
+                at_column = self.along(self.at_row, v)
+                self.finish(self.placed(old), across=False)
+                self.prepare(level, at_column, mask)
+                if last:
+                    for k in self.body.row_outputs:
+                        self.store_row(k, at_column[len(self.inputs) + k], mask)
+                    return
+                for node, value in self.rows.items():
+                    if node.op is not Constant and not node.op.view:
+                        parts = list(value) if isinstance(value, Pair) else [value]
+                        lie = found.setdefault(node, []) or [self.array(part.type) for part in parts]
+                        found[node] = lie
+                        for array, part in zip(lie, parts, strict=True):
+                            b.store(part, self.cell(array))
+                for (fold, _), (_, places) in zip(new, self.placed(new), strict=True):
+                    for value, place in zip(fold.start(self.lanes), places, strict=True):
+                        b.store(value, place)
 
-        with self.reduced_loops() as (indices, number):
-            pointers = self.moved(self.at_row, indices, self.layout.outer)
-            index = self.lanes.splat(indices[-1] if indices else I64(0))
-            self.span(start, stop, lambda v, mask: self.point(
-                0, self.along(pointers, v), mask, number, index, states_at(v)))  # fmt: skip
-
-        def end(v: ir.Value, mask: ir.Value | None) -> None:
+            self.span(start, stop, settle)
             self.rows.clear()
-            at_column = self.along(self.at_row, v)
-            self.finish(states_at(v), across=False)
-            self.prepare(self.body.passes, at_column, mask)
-            for k in self.body.row_outputs:
-                self.store_row(k, at_column[len(self.inputs) + k], mask)
+            self.lying.update(found)
+            states = new
+            if not last:
+                self.points(level, start, stop, states)
 
-        self.span(start, stop, end)
+    def points(self, level: int, start: ir.Value, stop: ir.Value, states: _Arrays) -> None:
+        """A pass over a block: points in the order of memory, where it is cheap several together."""
+        b = self.b
+        padded = b.and_(b.add(b.sub(stop, start), I64(self.lanes.count - 1)), I64(-self.lanes.count))
+
+        def at(all_indices: list[list[ir.Value]]) -> None:
+            moved = [self.moved(self.at_row, indices, self.layout.outer) for indices in all_indices]
+
+            def point(v: ir.Value, mask: ir.Value | None) -> None:
+                self.number = b.udiv(b.sub(v, start), I64(self.lanes.count))
+                ats = []
+                for indices, pointers in zip(all_indices, moved, strict=True):
+                    number: ir.Value = I64(0)
+                    for size, index in zip(self.row_reduced, indices, strict=True):
+                        number = b.add(b.mul(number, size), index)
+                    place = b.add(b.mul(number, padded), b.sub(v, start))
+                    ats.append(_At(self.along(pointers, v), place, self.lanes.splat(indices[-1] if indices else I64(0))))
+                self.point(level, ats, mask, self.placed(states))
+
+            self.span(start, stop, point, once=self.long(level))
+
+        if not self.row_reduced:
+            at([[]])
+            return
+        together = 1 if self.long(level) or self.body.stored(level) else _TOGETHER
+        with _nested(self, self.row_reduced[:-1]) as before:
+            size = self.row_reduced[-1]
+            whole = b.and_(size, I64(-together))
+            with self.loop(I64(0), whole, together) as first:
+                at([[*before, b.add(first, I64(k))] for k in range(together)])
+            if together > 1:
+                with self.loop(whole, size) as one:
+                    at([[*before, one]])
+
+    def array(self, typ: ir.Type) -> _Array:
+        """Room for a vector of this type for each of a block's."""
+        size = self.lanes.count * element_bytes(typ.element)
+        lying = self.variable(ir.ArrayType(ir.IntType(8), self.body.block * size))
+        lying.align = 64
+        with self.b.goto_entry_block():
+            return _Array(self.b.inttoptr(self.b.ptrtoint(lying, I64), PTR), size, typ)
+
+    def cell(self, array: _Array) -> ir.Value:
+        """Where the vector at hand lies."""
+        return self.lanes.offset(array.place, self.b.mul(self.number, I64(array.size)))
+
+    def arrays(self, level: int) -> _Arrays:
+        folds = [FOLDS[node.name](node, node not in self.shown) for node in self.body.folds(level)]
+        return [(fold, [self.array(value.type) for value in fold.start(self.lanes)]) for fold in folds]
+
+    def placed(self, arrays: _Arrays) -> _States:
+        return [(fold, [self.cell(array) for array in lie]) for fold, lie in arrays]
 
     def along(self, pointers: Sequence[ir.Value], v: ir.Value) -> list[ir.Value]:
         """Pointers moved to position ``v`` of the vector axis."""
@@ -388,7 +444,7 @@ class _Kernel(KernelWriter):
         self.level, self.pointers, self.point_mask = level, pointers, mask
         for node in self.body.graph.nodes:
             row = not self.body.is_full[node] and not node.op.reduces and self.body.level[node] <= level
-            if row and node not in self.rows:
+            if row and node not in self.rows and node not in self.lying:
                 self.rows[node] = self.value(node, {})
 
     def fresh(self, level: int) -> _States:
@@ -412,27 +468,33 @@ class _Kernel(KernelWriter):
     def read(self, places: Sequence[ir.Value], types: Sequence[ir.Type]) -> State:
         return [self.b.load(p, typ=t) for p, t in zip(places, types, strict=True)]
 
-    def point(
-        self, level: int, pointers: Sequence[ir.Value], mask: ir.Value | None, place: ir.Value, index: ir.Value,
-        states: _States,
-    ) -> None:  # fmt: skip
-        """What a pass does with one vector."""
-        known: dict[Node, Value] = {}
-        self.level, self.pointers, self.point_mask, self.place = level, pointers, mask, place
+    def point(self, level: int, ats: Sequence[_At], mask: ir.Value | None, states: _States) -> None:
+        """What a pass does with one vector at each of some points."""
+        outputs = self.body.graph.outputs
+        shared: dict[Node, Value] = {}
+        written, taken = [], []
+        self.level, self.point_mask = level, mask
         # Everything is read before anything is written: an output may lie where an input lay.
-        written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
-        for fold, places in states:
-            value = self.value(fold.node.operands[0], known)
+        for at in ats:
+            known = dict(shared)
+            self.pointers, self.place = at.pointers, at.place
+            written += [(k, self.value(outputs[k], known), at) for k in self.body.stored(level)]
+            taken.append([self.value(fold.node.operands[0], known) for fold, _ in states])
+            shared = {node: value for node, value in known.items() if not self.body.is_full[node]}
+        for k, (fold, places) in enumerate(states):
             lanes = self.state_lanes(fold)
             types = [v.type for v in fold.start(lanes)]
-            if mask is not None:
-                value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
-            parts = [sliced(self.lanes, v, lanes.count) for v in (value, index)]
-            new = fold.take_all(lanes, self.read(places, types), list(zip(*parts, strict=True)))
+            values = []
+            for at, value in zip(ats, [row[k] for row in taken], strict=True):
+                if mask is not None:
+                    value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
+                parts = [sliced(self.lanes, v, lanes.count) for v in (value, at.index)]
+                values += list(zip(*parts, strict=True))
+            new = fold.take_all(lanes, self.read(places, types), values)
             for p, n in zip(places, new, strict=True):
                 self.b.store(n, p)
-        for k, value in written:
-            self.store(k, value, pointers[len(self.inputs) + k], mask)
+        for k, value, at in written:
+            self.store(k, value, at.pointers[len(self.inputs) + k], mask)
 
     def finish(self, states: _States, across: bool) -> None:
         for fold, places in states:
@@ -472,6 +534,9 @@ class _Kernel(KernelWriter):
                 continue
             if n in self.rows:
                 known[n] = self.row_value(n)
+            elif n in self.lying:
+                parts = [self.b.load(self.cell(array), typ=array.type) for array in self.lying[n]]
+                known[n] = Pair(*parts) if len(parts) == 2 else parts[0]
             elif n in self.inputs:
                 known[n] = self.loaded(n)
             elif n.op is Constant:
@@ -524,7 +589,10 @@ class _Kernel(KernelWriter):
     def store(self, k: int, value: Value, pointer: ir.Value, mask: ir.Value | None) -> None:
         k += len(self.inputs)
         stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
-        self.lanes.store(value, self.operand(k).dtype, pointer, stride, mask)
+        past = self.past if mask is None else None
+        if self.past is not None and mask is not None and self.whole is not None:
+            past = self.b.and_(self.past, self.whole)
+        self.lanes.store(value, self.operand(k).dtype, pointer, stride, mask, past)
 
     def store_row(self, k: int, pointer: ir.Value, mask: ir.Value | None) -> None:
         """Write a row value: one element by rows, a vector by columns."""
@@ -557,7 +625,24 @@ def parts_of(node: Node) -> int:
     return 2 if node.dtype.is_complex else 1
 
 
+class _At(NamedTuple):
+    """A point of a pass: where the operands lie, the place of kept values, the index along the reduced axis."""
+
+    pointers: Sequence[ir.Value]
+    place: ir.Value
+    index: ir.Value
+
+
+class _Array(NamedTuple):
+    """A block's vectors of one type on the stack, ``size`` bytes each."""
+
+    place: ir.Value
+    size: int
+    type: ir.Type
+
+
 _States = list[tuple[Fold, list[ir.Value]]]
+_Arrays = list[tuple[Fold, list[_Array]]]
 
 
 @contextmanager

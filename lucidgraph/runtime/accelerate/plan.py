@@ -38,6 +38,9 @@ _CHUNK: Final = 1 << 14
 _SPLIT_POINTS: Final = 1 << 15
 _SPLIT_BLOCKS: Final = 1 << 18
 _PIECE: Final = 1 << 13
+_CACHE_SHARE: Final = 0.75
+"""What a command moves, as a share of the last cache, from which its results are written past the caches."""
+_KEPT_BYTES: Final = 1 << 22
 _NO_LIMIT: Final = (1 << 62) - 1
 
 STOP: Final = -1
@@ -337,21 +340,18 @@ class Planner:
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
         folded = prod(a.size for a in axes if a.reduced)
-        chunk = vector.size
-        if columns:
-            vectors = max(1, _CHUNK // lanes // max(folded, 1))
-            if body.blocked:
-                vectors = body.block
-            chunk = lanes * vectors
-            chunk = min(chunk, -(-vector.size // lanes) * lanes)
-        chunks = -(-vector.size // chunk) if columns else 1
         kept = loops.Kept(body)
-        span = lanes if columns else -(-vector.size // loops.PADDING) * loops.PADDING
+        chunk = self.columns_together(body, vector.size, rows, folded, lanes, kept) if columns else vector.size
+        chunks = -(-vector.size // chunk) if columns else 1
+        span = chunk if columns else -(-vector.size // loops.PADDING) * loops.PADDING
         kept_stride = (prod(a.size for a in inner) * span + loops.PADDING) * kept.cell
+        moved = sum(v.touched for v in (*inputs, *outputs))
+        written = sum(v.nbytes for v, n in zip(outputs, body.graph.outputs, strict=True) if n.shape == body.full)
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
             "count": folded if count is None else count, "kept_stride": kept_stride,
             "scratch_stride": kept_stride * kept.count,
+            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE),
         }  # fmt: skip
         for name, value in head.items():
             words[slots.head(name)] = value
@@ -361,8 +361,7 @@ class Planner:
                 words[slots.stride(operand, k)] = stride
         for operand, stride in enumerate(vector.strides):
             words[slots.stride(operand, layout.axes - 1)] = stride
-        cost = sum(v.touched for v in (*inputs, *outputs))
-        cost += points * sum(n.op.flops_per_element for n in body.graph.nodes) // 2
+        cost = moved + points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
             name_of(body), code, words, pointers, rows * chunks, cost, len(outputs), node=node,
@@ -388,6 +387,18 @@ class Planner:
         made = self.command(name, code, tile.words(count), pointers, tile.items, cost, writes, node=node)
         made.form = f"in tiles of {tile.block} rows, {tile.layout.several} steps at a time"
 
+    def columns_together(self, body: Body, size: int, rows: int, folded: int, lanes: int, kept: loops.Kept) -> int:
+        """How many columns an item of work takes: many for long reads, but the kept values of all should stay near, and
+        there should be items for all threads."""
+        if not any(n.op.reduces for n in body.graph.nodes):
+            wanted = _CHUNK
+        else:
+            wanted = body.block * lanes
+            if kept.count:
+                wanted = min(wanted, _KEPT_BYTES // max(folded * kept.cell * kept.count, 1))
+            wanted = min(wanted, -(-size * rows // (4 * self.threads)))
+        return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
+
     # -- one long reduction, in pieces
 
     def worth_splitting(self, body: Body, axes: list[Axis], columns: bool) -> bool:
@@ -404,9 +415,8 @@ class Planner:
         points = prod(a.size for a in axes if a.reduced)
         least = _SPLIT_POINTS
         if columns:
-            items *= -(-axes[-1].size // (loops.lane_count(body, self.machine) * (body.block if body.blocked else 1)))
-            if body.blocked:
-                points, least = points * axes[-1].size, _SPLIT_BLOCKS
+            items *= -(-axes[-1].size // (loops.lane_count(body, self.machine) * body.block))
+            points, least = points * axes[-1].size, _SPLIT_BLOCKS
         return items < 8 and split.size >= 16 and points >= least
 
     def in_two_steps(
@@ -418,9 +428,7 @@ class Planner:
         split = axes[place]
         beside = prod(a.size for a in axes if a.reduced) // split.size
         # By columns, a piece is as many whole rows of the block as make up its points.
-        piece = (
-            max(16, _SPLIT_BLOCKS // beside // axes[-1].size) if columns and body.blocked else max(1, _PIECE // beside)
-        )
+        piece = max(16, _SPLIT_BLOCKS // beside // axes[-1].size) if columns else max(1, _PIECE // beside)
         pieces = -(-split.size // piece)
         steps = Steps(body.graph, body.full, pieces)
         partials = [self.temporary(t.shape, t.dtype) for t in steps.partial_types]

@@ -20,6 +20,11 @@ F32: Final = ir.FloatType()
 F64: Final = ir.DoubleType()
 PTR: Final = ir.PointerType()
 
+ALIGNMENT: Final = 64
+"""A line of the caches."""
+_STREAMED: Final = 16
+"""The bytes of the narrowest store that can go past the caches."""
+
 _MEMORY: Final[dict[DType, ir.Type]] = {
     dtypes.bool_: I8, dtypes.int8: I8, dtypes.uint8: I8, dtypes.int16: I16, dtypes.uint16: I16,
     dtypes.int32: I32, dtypes.uint32: I32, dtypes.int64: I64, dtypes.uint64: I64,
@@ -121,8 +126,10 @@ class Lanes:
         return self.widened(self.splat(self.b.load(pointer, typ=element)), dtype)
 
     def store(
-        self, value: Value, dtype: DType, pointer: ir.Value, stride: ir.Value | None, mask: ir.Value | None
-    ) -> None:
+        self, value: Value, dtype: DType, pointer: ir.Value, stride: ir.Value | None, mask: ir.Value | None,
+        past: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Lanes to memory; past the caches where ``past`` is true (of whole vectors only) and they lie aligned."""
         element = memory_type(dtype)
         if isinstance(value, Pair):
             size = element_bytes(element)
@@ -131,13 +138,28 @@ class Lanes:
                 self._scatter(part, self.offset(pointer, I64(k * size)), step, mask)
             return
         raw = self.narrowed(value, dtype)
+        size = element_bytes(element) * self.count
         if stride is not None:
             self._scatter(raw, pointer, stride, mask)
-        elif mask is None:
-            self.b.store(raw, pointer, align=element_bytes(element))
+        elif past is None or size < _STREAMED:
+            self._put(raw, pointer, mask)
+        else:
+            unit = min(size, ALIGNMENT)
+            low = self.b.and_(self.b.ptrtoint(pointer, I64), I64(unit - 1))
+            with self.b.if_else(self.b.and_(past, self.b.icmp_signed("==", low, I64(0)))) as (then, otherwise):
+                with then:
+                    made = self.b.store(raw, pointer, align=unit)
+                    made.set_metadata("nontemporal", self.b.module.add_metadata([I32(1)]))
+                with otherwise:
+                    self._put(raw, pointer, mask)
+
+    def _put(self, raw: ir.Value, pointer: ir.Value, mask: ir.Value | None) -> None:
+        size = element_bytes(raw.type.element)
+        if mask is None:
+            self.b.store(raw, pointer, align=size)
         else:
             name = f"masked.store.{type_suffix(raw.type)}.p0"
-            self._memory_call(name, ir.VoidType(), [raw, pointer, mask], element_bytes(element), at=1)
+            self._memory_call(name, ir.VoidType(), [raw, pointer, mask], size, at=1)
 
     def offset(self, pointer: ir.Value, amount: ir.Value) -> ir.Value:
         return self.b.gep(pointer, [amount], source_etype=I8)

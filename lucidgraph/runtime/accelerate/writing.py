@@ -26,6 +26,8 @@ class KernelWriter:
         self.fn.attributes.add("nounwind")
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
         self.lanes = Lanes(self.b, lanes, machine)
+        self.whole: ir.Value | None = None
+        """Under a mask that may be full: whether it is."""
 
     def argument(self, slot: int) -> ir.Value:
         return self.b.load(self.b.gep(self.fn.args[0], [I64(slot)], source_etype=I64), typ=I64)
@@ -65,7 +67,10 @@ class KernelWriter:
         b, count = self.b, self.lanes.count
         if once and self.machine.masks:
             with self.loop(start, stop, count) as v:
-                emit(v, self.mask(b.sub(stop, v)))
+                left = b.sub(stop, v)
+                self.whole = b.icmp_signed(">=", left, I64(count))
+                emit(v, self.mask(left))
+                self.whole = None
             return
         whole = b.add(start, b.and_(b.sub(stop, start), I64(-count)))
         with self.loop(start, whole, count) as v:
