@@ -38,8 +38,8 @@ RELEASE_COST: Final = 1 << 17
 """The cost from which the interpreter's lock is given up."""
 PARALLEL_COST: Final = 1 << 18
 """The cost of a kernel, in bytes moved, from which it is split though threads must be woken for it."""
-BRIEF_COST: Final = 1 << 17
-"""The cost from which it is split among threads that are awake: about a microsecond's work."""
+BRIEF_COST: Final = 1 << 14
+"""The cost from which it is split among threads that are awake: half a microsecond's work."""
 SHARED_COST: Final = 1 << 17
 """The cost of a plan from which its kernels are split."""
 
@@ -282,4 +282,4 @@ class Executor:
 EXECUTOR: Final = Executor()
 atexit.register(EXECUTOR.close)
 
-__all__ = ["BRIEF_COST", "COMMAND_WORDS", "EXECUTOR"]
+__all__ = ["BRIEF_COST", "COMMAND_WORDS", "EXECUTOR", "SHARED_COST", "SIGNAL_COST"]

@@ -207,10 +207,10 @@ def _command(
     planner: Planner, node: Node, code: object, values: dict[str, int], indices: View, x: View, y: View, items: int,
     cost: int, writes: int,
 ) -> None:  # fmt: skip
-    values = {**values, "number": len(planner.plan.commands) + 1}
     words = [values.get(name, 1) for name in WORDS]
     pointers = [(WORDS.index(name), view) for name, view in (("indices", indices), ("x", x), ("y", y))]
     made = planner.command(node.name, code, words, pointers, items, cost, writes, node=node)  # type: ignore[arg-type]
+    made.number = WORDS.index("number")
     made.pointers.append((WORDS.index("stop"), STOP, 0))
 
 

@@ -13,7 +13,8 @@ from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas, gemm
-from .plan import Addressed, Planner, Rule
+from .chains import Lead
+from .plan import Addressed, Command, Planner, Rule
 from .views import View
 
 _CALL: Final = 1 << 14
@@ -87,7 +88,6 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
     }  # fmt: skip
     library = planner.system.blas()
     values["gemm"] = blas.gemm(out.dtype, library)
-    words = [values.get(name, 0) for name in blas.WORDS]
     sizes = (n, k, first[1], second[1], step if by_rows else m)
     if max(sizes) >> (library.integer.width - 1):
         raise UnsupportedError(
@@ -103,11 +103,11 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
 def _command(
     planner: Planner, name: str, code: Addressed, names: tuple[str, ...], values: dict[str, int], a: View, b: View,
     out: View, items: int, node: Node | None,
-) -> None:  # fmt: skip
+) -> Command:  # fmt: skip
     words = [values.get(name, 0) for name in names]
     pointers = [(names.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
     cost = a.nbytes + b.nbytes + out.nbytes + out.size * a.shape[-1] // 2
-    planner.command(name, code, words, pointers, items, cost, 1, node=node)
+    return planner.command(name, code, words, pointers, items, cost, 1, node=node)
 
 
 def _is_ours(planner: Planner, a: View, b: View, out: View) -> bool:
@@ -142,7 +142,8 @@ def _in_tiles(planner: Planner, a: View, b: View, out: View, node: Node | None) 
     def work(rows: int, columns: int) -> int:
         return (rows + packs * _PACKING) * columns
 
-    by_rows = work(share(m, height), n) <= work(m, share(n, width))
+    # In rows they can go on with what they have in their caches.
+    by_rows = 4 * work(share(m, height), n) <= 5 * work(m, share(n, width))
     long, unit = (m, height) if by_rows else (n, width)
     step = share(long, unit) if threads > 1 else long
     pieces = -(-long // step)
@@ -152,7 +153,20 @@ def _in_tiles(planner: Planner, a: View, b: View, out: View, node: Node | None) 
         "packs": int(packs), "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
     code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
-    _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
+    made = _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
+    if count > 1:
+        moves = [_apart(x, s) for x, s in ((a, step_a), (b, step_b), (out, m * n * itemsize))]
+        made.lead = Lead(count, moves, pieces)
+    elif by_rows:
+        moves = [_apart(a, a.strides[-2], rows=1), 0, n * itemsize]
+        made.lead = Lead(m, moves, step=gemm.WORDS.index("step"), count=gemm.WORDS.index("pieces"), most=m)
+
+
+def _apart(x: View, step: int, rows: int = 2) -> int:
+    """``step``, where matrices (``rows`` 2) or rows (1) so many bytes apart do not overlap; else 0."""
+    inside = list(zip(x.shape, x.strides, strict=True))[-rows:]
+    extent = x.dtype.itemsize + sum(s * (n - 1) for n, s in inside)
+    return step if extent <= step and all(s >= 0 for _, s in inside) else 0
 
 
 def _readable(planner: Planner, x: View) -> tuple[View, tuple[int, int]]:

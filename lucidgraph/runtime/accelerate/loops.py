@@ -372,7 +372,8 @@ class _Kernel(KernelWriter):
                     for size, index in zip(self.row_reduced, indices, strict=True):
                         number = b.add(b.mul(number, size), index)
                     place = b.add(b.mul(number, padded), b.sub(v, start))
-                    ats.append(_At(self.along(pointers, v), place, self.lanes.splat(indices[-1] if indices else I64(0))))
+                    index = self.lanes.splat(indices[-1] if indices else I64(0))
+                    ats.append(_At(self.along(pointers, v), place, index))
                 self.point(level, ats, mask, self.placed(states))
 
             self.span(start, stop, point, once=self.long(level))

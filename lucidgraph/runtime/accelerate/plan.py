@@ -24,8 +24,9 @@ from ...ir.text import format_value
 from ...ir.types import Shape
 from . import loops, pieces, tiles
 from .arena import Arena, aligned
+from .chains import ChainCode, Lead, Member, chain_kernel, chains_of, joined
 from .domain import Axis, axes_of, collapsed, ordered
-from .executor import BRIEF_COST
+from .executor import BRIEF_COST, SHARED_COST
 from .loops import Body, Layout, Slots
 from .pieces import Pieces
 from .placing import Placing
@@ -84,6 +85,12 @@ class Command:
     """The bytes it reads and writes, each array once."""
     form: str = ""
     """How it goes over its domain, in words."""
+    writes: int = 1
+    """How many of the pointers, the last ones, are written."""
+    lead: Lead | None = None
+    """The rows its items run over."""
+    number: int = -1
+    """Which argument is the command's number in the table, from 1 on: by it a kernel says that it ends the run."""
 
 
 @dataclass(slots=True)
@@ -142,6 +149,7 @@ class Planner:
         self.pieces: dict[Node, Pieces] = {}
         self.lazy = pieces.lazy(graph)
         self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
+        self.chains: list[list[Member]] = []
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
@@ -150,8 +158,11 @@ class Planner:
         for node in self.graph.nodes:
             self.place(node)
         self.finish_outputs()
+        worth = self.threads > 1 and self.plan.cost >= SHARED_COST
+        self.chains = chains_of(self.plan.commands, self.threads) if worth else []
         self.reuse_donated()
         self.assign()
+        self.join()
         return self.plan
 
     # -- buffers
@@ -275,8 +286,9 @@ class Planner:
             if buffer.first < 0 and k >= len(pointers) - writes:
                 buffer.first = number
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
-        made = Command(name, code, words, placed, items, split and items > 1 and cost >= BRIEF_COST, cost, node)
-        made.moved = sum(view.touched for _, view in pointers)
+        split = split and items > 1 and cost >= BRIEF_COST
+        moved = sum(view.touched for _, view in pointers)
+        made = Command(name, code, words, placed, items, split, cost, node, moved=moved, writes=writes)
         self.plan.commands.append(made)
         return made
 
@@ -370,6 +382,9 @@ class Planner:
         made.form = f"by {'columns' if columns else 'rows'}"
         if body.passes > 1:
             made.form += f", {body.passes} times over each"
+        if limit == _NO_LIMIT:
+            itemsizes = [v.dtype.itemsize for v in views]
+            made.lead = _lead(slots, columns, outer, inner, vector, itemsizes, rows * chunks, chunk)
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -531,10 +546,15 @@ class Planner:
             (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
         )
         arena = Arena()
+        # Threads in a chain may be at any of its commands: its buffers are all alive from its first to its last.
+        starts = list(range(len(self.plan.commands)))
+        for chain in self.chains:
+            for member in chain:
+                starts[member.command] = chain[0].command
         # By the command that reads them last; what another has replaced does not come free.
         ends: list[tuple[int, int]] = []
         for k, buffer in enumerate(temporaries):
-            while ends and ends[0][0] < buffer.first:
+            while ends and (ends[0][0] < 0 or starts[ends[0][0]] < starts[buffer.first]):
                 dead = temporaries[heapq.heappop(ends)[1]]
                 if id(dead) not in self.replaced:
                     arena.give(dead.offset, dead.nbytes)
@@ -554,9 +574,55 @@ class Planner:
             for command, slot in self.scratch_of:
                 command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
 
+    def join(self) -> None:
+        """Put one command in the place of each chain, and number those that need it."""
+        commands, merged, at = self.plan.commands, list[Command](), 0
+        for chain in self.chains:
+            first, stop = chain[0].command, chain[-1].command + 1
+            members = commands[first:stop]
+            words, starts = joined(chain, commands)
+            pointers = [
+                (start + slot, buffer, offset)
+                for start, c in zip(starts, members, strict=True)
+                for slot, buffer, offset in c.pointers
+            ]
+            code = ChainCode(self.code("chain", lambda: chain_kernel(self.machine)), [c.code for c in members])
+            name, cost = " | ".join(c.name for c in members), sum(c.cost for c in members)
+            made = Command(name, code, words, pointers, self.threads, True, cost, writes=0)
+            made.moved, made.form = sum(c.moved for c in members), "a chain over the same rows"
+            merged += [*commands[at:first], made]
+            at = stop
+        self.plan.commands = merged + commands[at:]
+        for number, command in enumerate(self.plan.commands, start=1):
+            if command.number >= 0:
+                command.words[command.number] = number
+
 
 def name_of(body: Body) -> str:
     return " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy"
+
+
+def _lead(
+    slots: Slots, columns: bool, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int],
+    items: int, chunk: int,
+) -> Lead | None:  # fmt: skip
+    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept."""
+    if outer:
+        first, others = outer[0], [*outer[1:], *inner, vector]
+    elif columns:
+        first, others = vector, list(inner)
+    else:
+        return None
+    moves = []
+    for k, itemsize in enumerate(itemsizes):
+        move = first.strides[k]
+        apart = all(a.strides[k] >= 0 for a in others) and itemsize + sum(
+            a.strides[k] * (a.size - 1) for a in others if a.size
+        ) <= move
+        moves.append(move if apart else 0)
+    if outer:
+        return Lead(first.size, moves, items // max(first.size, 1))
+    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=chunk)
 
 
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:

@@ -1,8 +1,8 @@
 """Chapter window: convolution as contractions over windows, and windows added up where they came from.
 
-Windows are strided views, which :mod:`contraction` reads as they lie. Where the operand is spread by zeros (the gradient of a
-strided convolution, a transposed one) there is one contraction for each way in which the kernel meets its elements, or
-the product comes first and its results are added up in place: no multiplication by those zeros. Half precision is
+Windows are strided views, which :mod:`contraction` reads as they lie. Where the operand is spread by zeros (the gradient
+of a strided convolution, a transposed one) there is one contraction for each way in which the kernel meets its elements,
+or the product comes first and its results are added up in place: no multiplication by those zeros. Half precision is
 computed in float32.
 """
 
@@ -23,9 +23,9 @@ from ...ir.op import get
 from ...ir.ops.core import Input
 from ...ir.ops.window import kept_places, spread_sizes, targets
 from ...ir.types import Shape
+from .contraction import Moves, contract, lanes_of, tile_sizes
 from .linalg import product
 from .plan import Planner, Rule
-from .contraction import Moves, contract, lanes_of, tile_sizes
 from .views import View
 
 _PHASES: Final = 16

@@ -1,0 +1,233 @@
+"""Commands that threads run through without waiting for each other.
+
+Most commands go over rows: of a batch, of a matrix. Where what a command reads in its rows is what an earlier one wrote
+in the same rows, a thread can do its rows in both, and finds them in its cache. So neighbouring commands are joined in
+a *chain*, whose items are *units*: each command's rows are split among the units so that all dependences stay inside a
+unit. Commands that do not depend on each other at all may be in one chain as well; a small one that cannot be split
+belongs to one unit. Only where a command reads what other units wrote does a chain end, and threads wait.
+
+The units are as many as threads and do not depend on who does them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from llvmlite import ir
+
+from .executor import BRIEF_COST, SIGNAL_COST
+from .machine import Machine
+from .pool import KERNEL
+from .values import I8, I64, PTR, Routine
+from .writing import KernelWriter
+
+if TYPE_CHECKING:
+    from .plan import Addressed, Command
+
+_NEAR: Final = 1 << 20
+"""The second cache, in bytes: rows of a unit that do not fit are not there when the next command comes to them."""
+_GRAIN: Final = 16
+
+
+@dataclass(slots=True)
+class Lead:
+    """How a command's items run over rows.
+
+    There are ``size`` rows of ``per`` items each. Or, where ``step`` is not -1, an item is as many rows as the argument
+    at ``step`` says, ``most`` at the most, and that at ``count`` says how many items there are. ``moves``: of each
+    pointer the bytes from row to row, 0 where the command reads other rows as well.
+    """
+
+    size: int
+    moves: list[int]
+    per: int = 1
+    step: int = -1
+    count: int = -1
+    most: int = 0
+
+
+@dataclass(slots=True)
+class Member:
+    """A command of a chain: unit u does its items from ``bounds[u]`` to before ``bounds[u + 1]``; an item is ``rows``
+    rows, if that can be said."""
+
+    command: int
+    bounds: list[int]
+    rows: int = 0
+
+
+@final
+class _Access:
+    """What a member does with a buffer: ``unit`` bytes from ``offset`` on belong to each unit; 0: all of it to each."""
+
+    __slots__ = ("offset", "total", "unit", "writes")
+
+    def __init__(self, writes: bool, offset: int, unit: int, total: int) -> None:
+        self.writes, self.offset, self.unit, self.total = writes, offset, unit, total
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A chain in the making."""
+
+    units: int
+    members: list[Member] = field(default_factory=list)
+    accesses: dict[int, list[_Access]] = field(default_factory=dict)
+    load: list[int] = field(default_factory=list)
+
+    def take(self, number: int, command: Command) -> bool:
+        """Make a command a member, if it can be one."""
+        if not command.writes or command.number >= 0 or sum(self.load) + command.cost > SIGNAL_COST:
+            return False
+        rows = self.rows_of_unit(command)
+        if rows is None:
+            return False
+        made = _split(command, rows, self.units) if rows else None
+        if made is None:
+            if command.cost >= BRIEF_COST or self.depends(command):
+                return False
+            unit = self.load.index(min(self.load))
+            made = Member(number, [0] * (unit + 1) + [command.items] * (self.units - unit))
+            self.load[unit] += command.cost
+            rows = 0
+        else:
+            made.command = number
+            self.load = [n + command.cost // self.units for n in self.load]
+        self.members.append(made)
+        for k, (_, buffer, offset) in enumerate(command.pointers):
+            move = command.lead.moves[k] if command.lead and rows else 0
+            size = command.lead.size if command.lead else 0
+            access = _Access(self.writes(command, k), offset, rows * move, size * move)
+            self.accesses.setdefault(buffer, []).append(access)
+        return True
+
+    @staticmethod
+    def writes(command: Command, k: int) -> bool:
+        """Whether a pointer's memory is written, or is to be by what takes its place."""
+        buffer = command.pointers[k][1]
+        return k >= len(command.pointers) - command.writes or any(buffer in r for r in command.replaces.values())
+
+    def clashes(self, command: Command, k: int) -> list[_Access]:
+        """The earlier accesses that a pointer's depends on."""
+        writes = self.writes(command, k)
+        return [a for a in self.accesses.get(command.pointers[k][1], ()) if writes or a.writes]
+
+    def depends(self, command: Command) -> bool:
+        return any(self.clashes(command, k) for k in range(len(command.pointers)))
+
+    def rows_of_unit(self, command: Command) -> int | None:
+        """How many rows a unit has, that all it depends on is its own: 0 if it has none, None if it cannot be."""
+        lead, found = command.lead, 0
+        for k, (_, _, offset) in enumerate(command.pointers):
+            for access in self.clashes(command, k):
+                if lead is None or not (move := lead.moves[k]) or not access.unit or access.unit % move:
+                    return None
+                same = (access.offset, access.total) == (offset, lead.size * move)
+                if not same or found not in (0, access.unit // move):
+                    return None
+                found = access.unit // move
+        if found or lead is None:
+            return found
+        share = -(-lead.size // self.units)
+        return -(-share // _GRAIN) * _GRAIN if share >= _GRAIN else share
+
+
+def _split(command: Command, rows: int, units: int) -> Member | None:
+    """A member with so many rows in each unit; None where that leaves units idle or is more than a cache holds."""
+    lead = command.lead
+    assert lead is not None
+    if -(-lead.size // rows) != units or rows * max(lead.moves) > _NEAR:
+        return None
+    edges = [min(u * rows, lead.size) for u in range(units + 1)]
+    if lead.step < 0:
+        return Member(0, [n * lead.per for n in edges])
+    least = -(-rows // lead.most)
+    parts = next((n for n in range(least, least + 8) if rows % n == 0), 0)
+    if not parts:
+        return None
+    item = rows // parts
+    return Member(0, [-(-n // item) for n in edges], item)
+
+
+def chains_of(commands: Sequence[Command], threads: int) -> list[list[Member]]:
+    """The chains of a plan, in order: of two commands at least, and worth sharing."""
+    found: list[list[Member]] = []
+    growing = _Growing(threads, load=[0] * threads)
+
+    def close() -> None:
+        if len(growing.members) > 1 and sum(growing.load) >= BRIEF_COST:
+            found.append(growing.members)
+
+    for number, command in enumerate(commands):
+        if growing.take(number, command):
+            continue
+        close()
+        growing = _Growing(threads, load=[0] * threads)
+        if not growing.take(number, command):
+            growing = _Growing(threads, load=[0] * threads)
+    close()
+    return found
+
+
+# -- as a command
+
+_HEAD: Final = 2
+"""Words before the members: how many there are, and how many units."""
+_RECORD: Final = 3
+"""Words of a member besides a bound for each unit: its kernel's address, where its arguments lie, the last bound."""
+
+
+@final
+class ChainCode:
+    """The kernel of chains, with those of a chain's members, which live as long."""
+
+    def __init__(self, code: Addressed, members: Sequence[Addressed]) -> None:
+        self.code = code
+        self.members = tuple(members)
+
+    def address(self, name: str) -> int:
+        return self.code.address(name)
+
+
+def joined(chain: Sequence[Member], commands: Sequence[Command]) -> tuple[list[int], list[int]]:
+    """The words of a chain: a record for each member, then their arguments; and where each member's begin."""
+    units = len(chain[0].bounds) - 1
+    words = [len(chain), units]
+    at = _HEAD + len(chain) * (_RECORD + units)
+    starts: list[int] = []
+    arguments: list[int] = []
+    for member in chain:
+        command = commands[member.command]
+        starts.append(at + len(arguments))
+        words += [command.code.address("kernel"), 8 * starts[-1], *member.bounds]
+        if member.rows and command.lead is not None:
+            command.words[command.lead.step] = member.rows
+            command.words[command.lead.count] = -(-command.lead.size // member.rows)
+        arguments += command.words
+    return words + arguments, starts
+
+
+def chain_kernel(machine: Machine) -> ir.Module:
+    """The kernel of every chain: for each unit, each member's items."""
+    module = ir.Module(name="chain")
+    w = KernelWriter(module, machine, 1)
+    b, (args, begin, end, thread) = w.b, w.fn.args
+    members, units = w.argument(0), w.argument(1)
+    size = b.add(units, I64(_RECORD))
+    with w.loop(begin, end) as unit, w.loop(I64(0), members) as k:
+        record = b.gep(args, [b.add(b.mul(k, size), I64(_HEAD))], source_etype=I64)
+
+        def word(at: ir.Value) -> ir.Value:
+            return b.load(b.gep(record, [at], source_etype=I64), typ=I64)
+
+        first, last = word(b.add(unit, I64(2))), word(b.add(unit, I64(3)))
+        with b.if_then(b.icmp_signed("<", first, last)):
+            call = Routine(b.inttoptr(word(I64(0)), PTR), KERNEL)
+            b.call(call, [b.gep(args, [word(I64(1))], source_etype=I8), first, last, thread])
+    b.ret_void()
+    return module
+
+
+__all__ = ["ChainCode", "Lead", "Member", "chain_kernel", "chains_of", "joined"]
