@@ -1,9 +1,9 @@
 """Chapter window: convolution as contractions over windows, and windows added up where they came from.
 
-Windows are strided views, which :mod:`contraction` reads as they lie. Where the operand is spread by zeros (the gradient
-of a strided convolution, a transposed one) there is one contraction for each way in which the kernel meets its elements,
-or the product comes first and its results are added up in place: no multiplication by those zeros. Half precision is
-computed in float32.
+Windows are strided views, which :mod:`contraction` reads as they lie. Where the operand is spread by zeros (the
+gradient of a strided convolution, a transposed one) there is one contraction for each way in which the kernel meets
+its elements, or the product comes first and its results are added up in place: no multiplication by those zeros. Half
+precision is computed in float32.
 """
 
 from __future__ import annotations
