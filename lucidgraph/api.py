@@ -138,6 +138,7 @@ class CompiledFunction:
 
         self._core.on_ways = changed
         self._entry: Any = None
+        self._copied = False
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -163,7 +164,7 @@ class CompiledFunction:
     @property
     def dispatch(self) -> str:
         """How calls come in: ``"native"``, or ``"python: "`` and why."""
-        why = wiring.why_not_native() or ("this object is a method's" if self._leading else "")
+        why = wiring.why_not_native() or ("this object is a copy, as that of a method is" if self._copied else "")
         return f"python: {why}" if why else "native"
 
     def _told(self) -> str:
@@ -186,6 +187,7 @@ class CompiledFunction:
     def __copy__(self) -> CompiledFunction:
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
+        twin._copied = True
         return twin
 
     def __deepcopy__(self, memo: Any) -> CompiledFunction:

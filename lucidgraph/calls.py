@@ -128,6 +128,9 @@ class Make(IntEnum):
     """What this function makes of the topmost."""
 
 
+_ARGUMENT, _STORED, _CELL, _ITEM = Fetch.ARGUMENT, Fetch.STORED, Fetch.CELL, Fetch.ITEM
+_ARRAY, _DICT, _HOLDS = Check.ARRAY, Check.DICT, Check.HOLDS
+
 Build = tuple[tuple[Make, Any], ...]
 
 
@@ -156,19 +159,19 @@ class Form:
         values: list[Any] = [None] * self.values
         inputs: list[Any] = [None] * self.inputs
         for check, expected, fetch, holder, place, number, given in self.steps:
-            if check == 11:
+            if check is _HOLDS:
                 if not expected():
                     return None
                 continue
-            if fetch == 0:
+            if fetch is _ARGUMENT:
                 value = arguments[place]
-            elif fetch <= 2:
-                value = values[holder][place]
-            elif fetch == 3:
+            elif fetch is _STORED:
                 value = values[place]
-            else:
+            elif fetch is _CELL or fetch is _ITEM:
                 value = _outside(holder, place)
-            if check == 0:
+            else:
+                value = values[holder][place]
+            if check is _ARRAY:
                 dtype, shape, strides = expected
                 if (
                     type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype)
@@ -181,7 +184,7 @@ class Form:
                 return None
             if given >= 0:
                 inputs[given] = value
-            elif check == 10:
+            elif check is _DICT:
                 values[number : number + len(expected)] = value.values()
             elif number >= 0:
                 values[number] = value

@@ -74,11 +74,15 @@ def address_of(function: Any) -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of CPython. Not as an attribute of ``ctypes.pythonapi``: that one's types are everybody's."""
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
 @functools.cache
 def new_array() -> int:
     """The address of ``PyArray_NewFromDescr``."""
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    get = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     numpy = sys.modules.get("numpy._core._multiarray_umath") or sys.modules["numpy.core._multiarray_umath"]
     return _word(get(numpy._ARRAY_API, None) + 8 * NEW_FROM_DESCR)
 
@@ -196,8 +200,7 @@ def callable_type(base: type) -> type:
     name = f"{base.__module__}.{base.__qualname__}".encode()
     spec = _Spec(name, size + 16, 0, _VECTORCALL | _METHOD, slots)
     _kept.append((members, slots, spec))  # the type refers to them
-    make = ctypes.pythonapi.PyType_FromSpecWithBases
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object]
+    make = _function("PyType_FromSpecWithBases", ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
     made: type = make(ctypes.byref(spec), (base,))
     return made
 

@@ -15,8 +15,10 @@ import numpy as np
 from ... import epoch
 from ...calls import ArrayCheck, Build, Check, Fetch, Form, Make, Step
 from . import layouts
-from .entry import FRAME_WORDS, INSTANCE, LATE_WORDS, MAKE_WORDS, RECORD, RESULT_WORDS, STEP_WORDS, WAY, entry_module
-from .machine import HOST, Code, compile_module
+from .entry import entry_module
+from .machine import Code
+from .system import SYSTEM
+from .words import FRAME_WORDS, INSTANCE, LATE_WORDS, MAKE_WORDS, RECORD, RESULT_WORDS, STEP_WORDS, WAY
 
 if TYPE_CHECKING:
     from .backend import Run
@@ -37,7 +39,7 @@ def _code(offset: int) -> Code:
     """The entry, for objects that have their record so many bytes in; kept for ever."""
     for name in layouts.FUNCTIONS:
         llvm.add_symbol(name, layouts.address_of(getattr(ctypes.pythonapi, name)))
-    return compile_module(entry_module(offset), HOST)
+    return SYSTEM.compiler.code(f"entry {offset}", lambda: entry_module(offset))
 
 
 @final
