@@ -62,7 +62,7 @@ full: lint types
 bench: $(READY)
 	$(BIN)/python -m benchmarks.stages
 	$(BIN)/python -m benchmarks.limits
-	$(BIN)/python -m benchmarks --repeats $(REPEATS) --python $(PEERS)
+	$(BIN)/python -m benchmarks --repeats $(REPEATS) --seconds 0.05 --python $(PEERS)
 	$(BIN)/python -m benchmarks.memory --python $(PEERS)
 	$(BIN)/python -m benchmarks.first_call --python $(PEERS)
 	$(BIN)/python -m benchmarks.growth --largest 1e7 --seconds 0.03

@@ -69,7 +69,7 @@ def slope(points: Points) -> float:
     return log(last[-1][1] / last[0][1]) / log(last[-1][0] / last[0][0])
 
 
-def swept(largest: int, seconds: float) -> dict[str, Points]:
+def swept(largest: int, nodes: int, seconds: float) -> dict[str, Points]:
     """The points by the name of what grows, a unit behind it."""
     rng, xp = np.random.default_rng(0), over_lucidgraph(lg)
     found: dict[str, Points] = {}
@@ -83,15 +83,15 @@ def swept(largest: int, seconds: float) -> dict[str, Points]:
         work = WORKLOADS[row]
         batches = ((1 << k, work.make(rng, 1 << k, *widths)) for k in range(13))
         found[f"{row}, examples"] = run(work.fn(xp), batches, seconds)
-    lengths = list(sizes(10, 10_000))
+    lengths = list(sizes(10, nodes))
     found["call of a chain, nodes"] = [(float(n), low(chain(n), seconds)) for n in lengths]
     found["first call of a chain, nodes"] = [(float(n), first_call(n)) for n in lengths]
     return found
 
 
-def measured(largest: int, seconds: float) -> dict[str, Points]:
+def measured(largest: int, nodes: int, seconds: float) -> dict[str, Points]:
     """The better of two sweeps over everything, a while apart."""
-    first, second = (swept(largest, seconds) for _ in range(2))
+    first, second = (swept(largest, nodes, seconds) for _ in range(2))
     return {
         name: [(x, min(y, other)) for (x, y), (_, other) in zip(first[name], second[name], strict=True)]
         for name in first
@@ -108,9 +108,10 @@ def chain(length: int) -> Call:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.add_argument("--largest", type=float, default=1e8, help="elements (1e8)")
+    parser.add_argument("--nodes", type=int, default=10_000, help="of a graph, at most (10000)")
     parser.add_argument("--seconds", type=float, default=0.1, help="at each size (0.1)")
     asked = parser.parse_args()
-    found = measured(int(asked.largest), asked.seconds)
+    found = measured(int(asked.largest), asked.nodes, asked.seconds)
     scaled = {name: [(x, 1e3 * y) for x, y in points] for name, points in found.items()}
     picture = chart.lines("Time against size", "elements, examples or nodes", "milliseconds", scaled)
     lines = ["| what, and what there is more of | growth over the last decade | cliffs |", "|---|---|---|"]

@@ -12,7 +12,7 @@ from benchmarks.workloads import Workload, leaves
 
 __all__ = ["exact", "greatest_error"]
 
-DIRECTIONS = 3
+DIRECTIONS = 2
 STEP = 1e-7
 
 
