@@ -5,6 +5,7 @@ Outside a trace a :class:`Tensor` is a node whose value is computed when it is n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, final
@@ -54,7 +55,9 @@ def array_type(value: Any) -> TensorType:
     """The type of a NumPy or MLX array. Raises :class:`DTypeError` for dtypes that do not compute."""
     if is_mlx(value):
         return TensorType(tuple(value.shape), as_dtype(value.dtype))
-    if isinstance(value, np.ma.MaskedArray):
+    # Where nobody has loaded NumPy's masked arrays, which takes a while, there are none.
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(value, masked.MaskedArray):
         raise DTypeError("masked arrays do not compute: the mask would be lost", hint="x.filled(value), or where")
     try:
         return TensorType(value.shape, as_dtype(value.dtype))

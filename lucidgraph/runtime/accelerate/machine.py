@@ -118,11 +118,13 @@ class _Engine:
 
     def __init__(self, code: bytes, machine: Machine) -> None:
         with ENTRY:
-            # The target machine compiles nothing here; the simplest is made soonest.
+            # Nothing is compiled here: the simplest target machine will do, and the module that an engine must be
+            # made with is taken out again.
             module = llvm.parse_assembly("")
             module.triple = machine.triple
             target = llvm.Target.from_triple(machine.triple).create_target_machine(opt=0, jit=True)
             self._engine = llvm.create_mcjit_compiler(module, target)
+            self._engine.remove_module(module)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
             self._engine.run_static_constructors()
