@@ -58,6 +58,8 @@ def guarded_copy(array: np.ndarray, at_end: bool) -> np.ndarray:
 
 def spread(plan: Any, at_end: bool) -> list[tuple[int, int]]:
     """Give each temporary pages of its own in the arena; the guards between, as (offset, size)."""
+    for command in plan.commands:
+        command.idle = False
     at = PAGE
     guards = [(0, PAGE)]
     for buffer in plan.buffers:

@@ -46,7 +46,7 @@ class _Instance:
         self.words = np.array(words or [0], np.int64)
         base = self.words.ctypes.data
         rows = [
-            (c.code.address("kernel"), base + 8 * start, c.items, int(c.split), c.cost)
+            (c.code.address("kernel"), base + 8 * start, 0 if c.idle else c.items, int(c.split), c.cost)
             for c, start in zip(plan.commands, starts, strict=True)
         ]
         self.table = np.array(rows, np.int64).reshape(len(rows), COMMAND_WORDS)

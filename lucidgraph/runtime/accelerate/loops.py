@@ -33,6 +33,8 @@ ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 _BLOCK: Final = 32
 """How many vectors of states a reduction by columns has on the stack, if it is the only one."""
 _EXPENSIVE_FLOPS: Final = 4
+_DEAR: Final = 12
+"""Instructions an element from which a value is kept for the next pass rather than computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Body:
                 if node in seen or not self.is_full[node] or not node.operands:
                     continue
                 seen.add(node)
-                if self.level[node] < level and node.op.flops_per_element >= _EXPENSIVE_FLOPS:
+                if self.level[node] < level and node.op.work >= _DEAR:
                     needed[node] = None
                 else:
                     stack.extend(node.operands)

@@ -79,6 +79,8 @@ class Command:
     """For a buffer written: the buffers read whose places it may take, element for element."""
     moved: int = 0
     """The bytes it reads and writes, each array once."""
+    idle: bool = False
+    """Whether it copies what lies in its place already."""
     form: str = ""
     """How it goes over its domain, in words."""
 
@@ -520,7 +522,7 @@ class Planner:
             if id(self.plan.buffers[source]) in self.replaced:
                 both = self.plan.buffers[source], self.plan.buffers[target]
                 if all(b.kind == "temporary" for b in both) and both[0].offset == both[1].offset:
-                    self.plan.commands[number].items = 0  # it lies there
+                    self.plan.commands[number].idle = True
         self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
