@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
+from ... import dtypes
 from ...dtypes import DType
 from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
@@ -22,10 +23,11 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.text import format_value
 from ...ir.types import Shape
-from . import loops, pieces, tiles
+from . import gathered, loops, pieces, tiles
 from .arena import Arena, aligned
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import PARALLEL_COST
+from .gathered import Gathered, GatherLayout
 from .loops import Body, Layout, Slots
 from .pieces import Pieces
 from .placing import Placing
@@ -135,6 +137,8 @@ class Planner:
         """Commands that only copy one buffer's elements to the same places of another."""
         self.pieces: dict[Node, Pieces] = {}
         self.lazy = pieces.lazy(graph)
+        self.through = gathered.lazy(graph)
+        """The gathers that kernels read through."""
         self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
 
     def run(self) -> Plan:
@@ -164,9 +168,11 @@ class Planner:
         return View.whole(self.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
 
     def view(self, node: Node) -> View:
-        """Where a value lies; what is in pieces so far is put together."""
+        """Where a value lies; what is in pieces, or to be read through indices, is put together now."""
         found = self.views.get(node)
-        if found is None:
+        if found is None and node in self.through:
+            found = self.views[node] = (self.table[node.name](self, node),)
+        elif found is None:
             out = self.temporary(node.shape, node.dtype)
             for part in self.pieces[node].parts:
                 self.copy(part.view, out.sliced(part.start, part.stop, (1,) * len(node.shape)))
@@ -192,6 +198,9 @@ class Planner:
         whole = self.in_pieces(node)
         if whole is not None:
             self.pieces[node] = whole
+        elif node in self.through:
+            for operand in node.operands:
+                self.view(operand)
         elif node.op is Kernel:
             self.kernel(node)
         elif node.name == "result":
@@ -221,8 +230,41 @@ class Planner:
             self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
         )
         self.views[node] = made
-        if not any(o in self.pieces and o not in self.views for o in node.operands) or not self.by_boxes(node, made):
+        open_ = [o for o in node.operands if o not in self.views]
+        if open_ and all(o in self.through for o in open_):
+            self.by_index(node, made)
+            return
+        for operand in open_:
+            if operand in self.through:
+                self.view(operand)
+        if not open_ or not self.by_boxes(node, made):
             self.fused(body, [self.view(o) for o in node.operands], made, node)
+
+    def by_index(self, node: Node, outputs: Sequence[View]) -> None:
+        """An elementwise kernel that reads through indices."""
+        body = Body(node.attrs["body"], Kernel.domain(node.attrs["body"])[0])
+        inputs: list[View | Gathered] = []
+        takes = []
+        for operand in node.operands:
+            if operand in self.views:
+                inputs.append(self.view(operand))
+                continue
+            x, indices = (self.view(o) for o in operand.operands)
+            if indices.dtype not in gathered.INDICES:
+                indices = self.cast(indices, dtypes.int64)
+            inputs.append(gathered.gathered(operand, x, indices))
+            takes.append(operand)
+        given = gathered.arguments(body.full, inputs, outputs, len(self.plan.commands) + 1)
+        code = self.code(
+            kernel_key(body, given.layout), lambda: gathered.build(body, given.layout, self.machine)
+        )
+        cost = sum(view.touched for _, view in given.pointers)
+        cost += prod(body.full) * sum(n.op.work for n in body.graph.nodes) // 2
+        made = self.command(
+            f"take {name_of(body)}", code, given.words, given.pointers, given.items, cost, len(outputs), node=takes[0]
+        )
+        made.pointers.append((given.stop, STOP, 0))
+        made.form = "by rows, through indices"
 
     def by_boxes(self, node: Node, outputs: Sequence[View]) -> bool:
         """An elementwise kernel over arrays in pieces, box by box; False where it would be too many."""
@@ -568,7 +610,7 @@ def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
     return Graph([operand], [node], [node], "explicit")
 
 
-def kernel_key(body: Body, layout: Layout | TileLayout) -> str:
+def kernel_key(body: Body, layout: Layout | TileLayout | GatherLayout) -> str:
     """What a kernel's code depends on: not shapes."""
     numbers = {node: k for k, node in enumerate([*body.graph.inputs, *body.graph.nodes])}
     lines = [repr(layout)]
