@@ -58,6 +58,8 @@ def guarded_copy(array: np.ndarray, at_end: bool) -> np.ndarray:
 
 def spread(plan: Any, at_end: bool) -> list[tuple[int, int]]:
     """Give each temporary pages of its own in the arena; the guards between, as (offset, size)."""
+    for command in plan.commands:
+        command.idle = False
     at = PAGE
     guards = [(0, PAGE)]
     for buffer in plan.buffers:
@@ -147,6 +149,11 @@ def _placed(x: Any) -> Any:
     return lg.pad(x * 2, ((1, 2), (0, 3))), x.at[1:-1, 1:-1].set(inner), lg.concat([x + 1, x * 2], axis=1)
 
 
+def _rows_by_index(x: Any) -> Any:
+    places = np.array([x.shape[0] - 1, 0, -x.shape[0]])
+    return lg.take(x, places, axis=0) * 2 + x[:1]
+
+
 def _casts(x: Any) -> Any:
     targets = (lg.float16, lg.bfloat16, lg.float64, lg.int8, lg.int64, lg.bool_, lg.complex64)
     return tuple(lg.astype(x, d) for d in targets)
@@ -161,7 +168,7 @@ def _attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "float32": (_rows, _long, _moved, _views, _product, _casts, _pairs, _placed),
+    "float32": (_rows, _long, _moved, _views, _product, _casts, _pairs, _placed, _rows_by_index),
     "float64": (_rows, _long, _product, _pairs),
     "int8": (_rows, _long, _moved, _views, _product, _casts),
     "float16": (_rows, _long, _moved, _product),

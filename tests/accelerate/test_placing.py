@@ -71,7 +71,7 @@ def test_small_writes_are_made_in_place():
             x = x.at[k].set(x[k] * 2)
         return x
 
-    idle = [c for c in plan(fn, X).commands if not c.items]
+    idle = [c for c in plan(fn, X).commands if c.idle]
     assert len(idle) >= 4
     expected = X * np.float32(1.5)
     expected[:5] *= 2

@@ -46,7 +46,8 @@ class Instance:
         pointers: list[tuple[int, int, int]] = []
         for command in plan.commands:
             pointers += [(len(words) + slot, number, offset) for slot, number, offset in command.pointers]
-            rows += (command.code.address("kernel"), len(words), command.items, int(command.split), command.cost)
+            items = 0 if command.idle else command.items
+            rows += (command.code.address("kernel"), len(words), items, int(command.split), command.cost)
             words += command.words
         self._words = memory = (ctypes.c_int64 * max(len(words), 1))(*words)
         self._table = (ctypes.c_int64 * max(len(rows), 1))(*rows)

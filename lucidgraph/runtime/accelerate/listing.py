@@ -13,7 +13,7 @@ def listed(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    moved = sum(c.moved for c in plan.commands if c.items)
+    moved = sum(c.moved for c in plan.commands if not c.idle)
     yield (
         f"arena {plan.arena:,} bytes, {len(plan.commands)} commands on {plan.threads} threads, {moved:,} bytes moved"
     )
@@ -23,7 +23,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def _work(plan: Plan, command: Command) -> str:
-    if not command.items:
+    if command.idle:
         return "nothing to do, it lies there"
     threads = min(plan.threads, command.items) if command.split else 1
     form = f"{command.form}, " if command.form else ""

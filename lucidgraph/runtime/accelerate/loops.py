@@ -35,6 +35,8 @@ _BLOCK: Final = 32
 _TOGETHER: Final = 4
 """How many points of a reduction by columns change its states at once."""
 _EXPENSIVE_FLOPS: Final = 4
+_DEAR: Final = 12
+"""Instructions an element from which a value is kept for the next pass rather than computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,11 @@ class Body:
                 stack.extend(() if node.op.reduces else node.operands)
         return seen
 
-    def kept(self) -> list[Node]:
-        """The full values computed in one pass and needed in a later one that are dear enough to be kept."""
-        needed: dict[Node, None] = {}
+    def kept(self) -> dict[Node, int]:
+        """The full values computed in one pass and needed in a later one that are dear enough to be kept; and the
+        first pass that computes them, which may be later than the first that could."""
+        first: dict[Node, int] = {}
+        needed: dict[Node, int] = {}
         for level in range(self.passes):
             seen: set[Node] = set()
             stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
@@ -135,11 +139,12 @@ class Body:
                 if node in seen or not self.is_full[node] or not node.operands:
                     continue
                 seen.add(node)
-                if self.level[node] < level and node.op.flops_per_element >= _EXPENSIVE_FLOPS:
-                    needed[node] = None
+                made = first.setdefault(node, level)
+                if made < level and node.op.work >= _DEAR:
+                    needed[node] = made
                 else:
                     stack.extend(node.operands)
-        return list(needed)
+        return needed
 
     @property
     def block(self) -> int:
@@ -148,12 +153,12 @@ class Body:
 
     def work(self, level: int) -> list[Node]:
         """The full values that a pass computes."""
-        kept = set(self.kept())
+        kept = self.kept()
         found: dict[Node, None] = {}
         stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
         while stack:
             node = stack.pop()
-            known = node in kept and self.level[node] < level
+            known = kept.get(node, level) < level
             if node.operands and node not in found and self.is_full[node] and not known:
                 found[node] = None
                 stack.extend(node.operands)
@@ -542,7 +547,7 @@ class _Kernel(KernelWriter):
                 known[n] = self.loaded(n)
             elif n.op is Constant:
                 known[n] = self.lanes.number(n.attrs["value"], n.dtype)
-            elif n in self.keep_in.slots and self.body.level[n] < self.level:
+            elif self.keep_in.first.get(n, self.level) < self.level:
                 known[n] = self.kept_value(n)
             else:
                 missing = [o for o in n.operands if o not in known]
@@ -565,9 +570,9 @@ class _Kernel(KernelWriter):
         stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
         return self.lanes.load(node.dtype, pointer, stride, self.point_mask)
 
-    def scratch_place(self, slot: int) -> ir.Value:
-        """Where this point's vector of a kept value lies."""
-        at = self.b.mul(self.place, I64(self.keep_in.cell))
+    def scratch_place(self, slot: int, node: Node) -> ir.Value:
+        """Where this point's vector of a kept value lies, its elements side by side whatever a pass's vectors are."""
+        at = self.b.mul(self.place, I64(element_bytes(register_type(node.dtype))))
         return self.lanes.offset(self.scratch, self.b.add(at, self.b.mul(self.kept_stride, I64(slot))))
 
     def keep(self, node: Node, value: Value) -> None:
@@ -575,16 +580,16 @@ class _Kernel(KernelWriter):
         for k, part in enumerate(value if isinstance(value, Pair) else [value]):
             if node.dtype.is_bool:
                 part = self.b.zext(part, self.lanes.vector(ir.IntType(8)))
-            self.b.store(part, self.scratch_place(slot + k), align=1)
+            self.b.store(part, self.scratch_place(slot + k, node), align=1)
 
     def kept_value(self, node: Node) -> Value:
         slot = self.keep_in.slots[node]
         if node.dtype.is_bool:
             typ = self.lanes.vector(ir.IntType(8))
-            raw = self.b.load(self.scratch_place(slot), typ=typ, align=1)
+            raw = self.b.load(self.scratch_place(slot, node), typ=typ, align=1)
             return self.b.icmp_unsigned("!=", raw, ir.Constant(typ, None))
         typ = self.lanes.vector(register_type(node.dtype))
-        parts = [self.b.load(self.scratch_place(slot + k), typ=typ, align=1) for k in range(parts_of(node))]
+        parts = [self.b.load(self.scratch_place(slot + k, node), typ=typ, align=1) for k in range(parts_of(node))]
         return Pair(*parts) if len(parts) == 2 else parts[0]
 
     def store(self, k: int, value: Value, pointer: ir.Value, mask: ir.Value | None) -> None:
@@ -615,7 +620,7 @@ class Kept:
     def __init__(self, body: Body) -> None:
         self.slots: dict[Node, int] = {}
         self.count = 0
-        nodes = body.kept()
+        self.first = nodes = body.kept()
         for node in nodes:
             self.slots[node] = self.count
             self.count += parts_of(node)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, final
 
 import numpy as np
 
+from ... import dtypes
 from ...dtypes import DType
 from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
@@ -22,11 +23,12 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.text import format_value
 from ...ir.types import Shape
-from . import loops, pieces, tiles
+from . import gathered, loops, pieces, tiles
 from .arena import Arena, aligned
 from .chains import ChainCode, Lead, Member, chain_kernel, chains_of, joined
 from .domain import Axis, axes_of, collapsed, ordered
 from .executor import BRIEF_COST, SHARED_COST
+from .gathered import Gathered, GatherLayout
 from .loops import Body, Layout, Slots
 from .pieces import Pieces
 from .placing import Placing
@@ -83,6 +85,8 @@ class Command:
     """For a buffer written: the buffers read whose places it may take, element for element."""
     moved: int = 0
     """The bytes it reads and writes, each array once."""
+    idle: bool = False
+    """Whether it copies what lies in its place already."""
     form: str = ""
     """How it goes over its domain, in words."""
     writes: int = 1
@@ -148,6 +152,8 @@ class Planner:
         """Commands that only copy one buffer's elements to the same places of another."""
         self.pieces: dict[Node, Pieces] = {}
         self.lazy = pieces.lazy(graph)
+        self.through = gathered.lazy(graph)
+        """The gathers that kernels read through."""
         self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
         self.chains: list[list[Member]] = []
 
@@ -181,14 +187,16 @@ class Planner:
         return View.whole(self.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
 
     def view(self, node: Node) -> View:
-        """Where a value lies. What is in pieces so far is put together, and a view that strides cannot say copied, when
-        it is first asked for."""
+        """Where a value lies. What is in pieces so far is put together, what is to be read through indices is gathered,
+        and a view that strides cannot say is copied, when it is first asked for."""
         found = self.views.get(node)
         if found is None:
-            found = self.views[node] = (self.gathered(node),)
+            found = self.views[node] = (self.put_together(node),)
         return found[0]
 
-    def gathered(self, node: Node) -> View:
+    def put_together(self, node: Node) -> View:
+        if node in self.through:
+            return self.table[node.name](self, node)
         made = self.pieces.get(node)
         if made is None:
             seen = viewed(node, self.contiguous(self.view(node.operands[0])))
@@ -224,6 +232,9 @@ class Planner:
         whole = self.in_pieces(node)
         if whole is not None:
             self.pieces[node] = whole
+        elif node in self.through:
+            for operand in node.operands:
+                self.view(operand)
         elif node.op is Kernel:
             self.kernel(node)
         elif node.name == "result":
@@ -250,8 +261,42 @@ class Planner:
             self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
         )
         self.views[node] = made
-        if not any(o in self.pieces and o not in self.views for o in node.operands) or not self.by_boxes(node, made):
+        apart = [o for o in node.operands if o not in self.views and (o in self.pieces or o in self.through)]
+        if apart and all(o in self.through for o in apart):
+            self.by_index(node, made)
+            return
+        for operand in apart:
+            if operand in self.through:
+                self.view(operand)
+        if not apart or not self.by_boxes(node, made):
             self.fused(body, [self.view(o) for o in node.operands], made, node)
+
+    def by_index(self, node: Node, outputs: Sequence[View]) -> None:
+        """An elementwise kernel that reads through indices."""
+        body = Body(node.attrs["body"], Kernel.domain(node.attrs["body"])[0])
+        inputs: list[View | Gathered] = []
+        takes = []
+        for operand in node.operands:
+            if operand in self.views or operand not in self.through:
+                inputs.append(self.view(operand))
+                continue
+            x, indices = (self.view(o) for o in operand.operands)
+            if indices.dtype not in gathered.INDICES:
+                indices = self.cast(indices, dtypes.int64)
+            inputs.append(gathered.gathered(operand, x, indices))
+            takes.append(operand)
+        given = gathered.arguments(body.full, inputs, outputs)
+        code = self.code(
+            kernel_key(body, given.layout), lambda: gathered.build(body, given.layout, self.machine)
+        )
+        cost = sum(view.touched for _, view in given.pointers)
+        cost += prod(body.full) * sum(n.op.work for n in body.graph.nodes) // 2
+        made = self.command(
+            f"take {name_of(body)}", code, given.words, given.pointers, given.items, cost, len(outputs), node=takes[0]
+        )
+        made.pointers.append((given.stop, STOP, 0))
+        made.number = given.number
+        made.form = "by rows, through indices"
 
     def by_boxes(self, node: Node, outputs: Sequence[View]) -> bool:
         """An elementwise kernel over arrays in pieces, box by box; False where it would be too many."""
@@ -565,7 +610,7 @@ class Planner:
             if id(self.plan.buffers[source]) in self.replaced:
                 both = self.plan.buffers[source], self.plan.buffers[target]
                 if all(b.kind == "temporary" for b in both) and both[0].offset == both[1].offset:
-                    self.plan.commands[number].items = 0  # it lies there
+                    self.plan.commands[number].idle = True
         self.plan.arena = arena.size
         scratch = self.plan.arena
         if self.plan.scratch:
@@ -657,7 +702,7 @@ def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
     return Graph([operand], [node], [node], "explicit")
 
 
-def kernel_key(body: Body, layout: Layout | TileLayout) -> str:
+def kernel_key(body: Body, layout: Layout | TileLayout | GatherLayout) -> str:
     """What a kernel's code depends on: not shapes."""
     numbers = {node: k for k, node in enumerate([*body.graph.inputs, *body.graph.nodes])}
     lines = [repr(layout)]
