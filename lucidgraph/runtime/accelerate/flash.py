@@ -38,9 +38,10 @@ _MATRIX: Final = ("", "_batch", "_head", "_move", "_pitch", "_turn")
 _MASK: Final = ("mask", "mask_batch", "mask_head", "mask_row", "mask_column")
 
 FORWARD: Final = (*_SIZES, *(x + f for x in "qkv" for f in _MATRIX), *_MASK, "y", "totals")
-"""Arguments: sizes; per operand its address, the bytes between batches, heads and rows, and how CBLAS reads it."""
+"""Arguments: sizes; per operand its address, the bytes between batches, heads and rows, and how CBLAS reads it. Backward
+``s`` is k again, as it is best for scores."""
 BACKWARD: Final = (
-    *_SIZES, "chunks", "pairs", *(x + f for x in "qkvg" for f in _MATRIX), *_MASK, "y", "totals",
+    *_SIZES, "chunks", "pairs", *(x + f for x in "qkvgs" for f in _MATRIX), *_MASK, "y", "totals",
     "to_q", "to_k", "to_v", "to_scores",
 )  # fmt: skip
 
@@ -548,7 +549,8 @@ class Backward(_Tiles):
             k_there, v_there = self.matrix("k", batch, shared, start), self.matrix("v", batch, shared, start)
             self.product(
                 (count, n, w["features"]), (q, w["q_pitch"], w["q_turn"]),
-                (k_there, w["k_pitch"], self.turned(w["k_turn"])), (self.scratch, w["span"]), self.scale, self.zero,
+                (self.matrix("s", batch, shared, start), w["s_pitch"], self.turned(w["s_turn"])),
+                (self.scratch, w["span"]), self.scale, self.zero,
             )  # fmt: skip
             if self.wants != {"v"}:
                 self.product(
