@@ -305,6 +305,23 @@ class _Tiles(KernelWriter, ABC):
 
     # -- scores
 
+    def scores(self, name: str, q: ir.Value, count: ir.Value, k: ir.Value, n: ir.Value) -> None:
+        """The products of ``count`` queries and ``n`` keys, scaled. Of one query as those of the keys and it: CBLAS would
+        pack the keys to turn them."""
+        b, w = self.b, self.w
+        single = b.and_(b.icmp_signed("==", count, I64(1)), b.icmp_signed("==", w["q_turn"], I64(PLAIN)))
+
+        def either(x: ir.Value, y: ir.Value) -> ir.Value:
+            return b.select(single, x, y)
+
+        pitch, turn, one = w[f"{name}_pitch"], w[f"{name}_turn"], I64(1)
+        self.product(
+            (either(n, count), either(one, n), w["features"]),
+            (either(k, q), either(pitch, w["q_pitch"]), either(turn, w["q_turn"])),
+            (either(q, k), either(one, pitch), either(I64(PLAIN), self.turned(turn))),
+            (self.scratch, either(one, w["span"])), self.scale, self.zero,
+        )  # fmt: skip
+
     def reach(self, last: ir.Value) -> ir.Value:
         """How many keys a query may see."""
         most = self.smaller(self.b.add(last, self.b.add(self.shift, I64(1))), self.w["keys"])
@@ -398,11 +415,7 @@ class Forward(_Tiles):
         shared = b.sdiv(head, w["share"])
         wide = b.mul(w["width"], self.size)
         with self.spans(begin, end) as (start, n):
-            self.product(
-                (count, n, w["features"]), (q, w["q_pitch"], w["q_turn"]),
-                (self.matrix("k", batch, shared, start), w["k_pitch"], self.turned(w["k_turn"])),
-                (self.scratch, w["span"]), self.scale, self.zero,
-            )  # fmt: skip
+            self.scores("k", q, count, self.matrix("k", batch, shared, start), n)
             again = b.icmp_signed(">", start, I64(0))
             with self.loop(I64(0), count) as k:
                 self.weights(batch, head, b.add(first, k), start, n, self.row(self.scratch, k, self.pitch),
@@ -547,11 +560,7 @@ class Backward(_Tiles):
                 self.fill(to_q, I64(0), b.mul(count, w["features"]), self.zero)
         with self.spans(I64(0), limit) as (start, n):
             k_there, v_there = self.matrix("k", batch, shared, start), self.matrix("v", batch, shared, start)
-            self.product(
-                (count, n, w["features"]), (q, w["q_pitch"], w["q_turn"]),
-                (self.matrix("s", batch, shared, start), w["s_pitch"], self.turned(w["s_turn"])),
-                (self.scratch, w["span"]), self.scale, self.zero,
-            )  # fmt: skip
+            self.scores("s", q, count, self.matrix("s", batch, shared, start), n)
             if self.wants != {"v"}:
                 self.product(
                     (count, n, w["width"]), (g, w["g_pitch"], w["g_turn"]),
