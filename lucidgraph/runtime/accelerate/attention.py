@@ -14,8 +14,9 @@ from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas
-from .flash import BACKWARD, FORWARD, Backward, Form, Forward
+from .flash import BACKWARD, FORWARD, Backward, Forward
 from .plan import Planner, Rule
+from .tiles import Form
 from .views import View
 
 _ROWS: Final = 64
@@ -25,8 +26,13 @@ _SMALL: Final = 10**6
 """Products of at most so many multiplications OpenBLAS runs from where the operands lie: 105 GFLOP/s where those that
 it packs first reach 90 (on a core of 112)."""
 _TURNED_FROM: Final = 256
-"""So many queries (half of them in a causal order) repay a turned copy of the keys: products with a turned operand reach
-83 GFLOP/s where others reach 105, and turning takes as long as 150 queries gain."""
+"""So many queries (half of them in a causal order) repay a turned copy of the keys: products with a turned operand
+reach 83 GFLOP/s where others reach 105, and turning takes as long as 150 queries gain."""
+
+
+def _bits(number: float) -> int:
+    """A double among integer arguments."""
+    return int(np.float64(number).view(np.int64))
 
 
 class _Call:
@@ -46,10 +52,15 @@ class _Call:
             # Whole lines of the cache.
             span = max(span // 16 * 16, 16)
         self.blocks = -(-queries // rows)
-        scale, over, hidden = (int(np.float64(node.attrs[k]).view(np.int64)) for k in ("scale", "over", "hidden"))
+        scale, over = node.attrs["scale"], node.attrs["over"]
+        if scale == 0:
+            # CBLAS reads nothing then, and 0 times NaN or an infinity is NaN.
+            scale, over = 1.0, inf
+        self.divided = over != 1
         self.values = {
             "heads": heads, "share": share, "queries": queries, "keys": keys, "features": n, "width": width,
-            "rows": rows, "span": span, "blocks": self.blocks, "scale": scale, "over": over, "hidden": hidden,
+            "rows": rows, "span": span, "blocks": self.blocks, "scale": _bits(scale), "over": _bits(over),
+            "hidden": _bits(node.attrs["hidden"]),
             "scratch_stride": -(-(tiles * rows * span + rows) * self.dtype.itemsize // 64) * 64,
         }  # fmt: skip
         self.pointers: list[tuple[int, View]] = []
@@ -105,7 +116,7 @@ class _Call:
         for name, view in outputs.items():
             self.point(name, view)
         hiding = "added" if attrs["added"] else "gone" if attrs["hidden"] == -inf else "replaced"
-        form = Form(self.dtype, self.mask, attrs["causal"], attrs["over"] != 1, hiding, blind)
+        form = Form(self.dtype, self.mask, attrs["causal"], self.divided, hiding, blind)
         library = planner.system.blas()
         key = f"{made.__name__} {[sorted(f) for f in facts]} {form} {library.name}"
         code = planner.code(key, lambda: made(*facts, form, library, planner.machine).emit())
