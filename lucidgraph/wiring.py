@@ -21,7 +21,7 @@ from .ir.ops.core import Kernel
 from .lang.deferred import HOOKS as TENSOR_HOOKS
 from .lang.tensor import Tensor, asarray, is_array
 from .locks import renewed_in_child
-from .passes import backward, expand, explicit, pipeline, run_passes
+from .passes import backward, cse, dce, expand, explicit, pipeline, run_passes
 from .runtime.accelerate import layouts
 from .runtime.backend import Executable, IBackend, host_array
 from .runtime.cache import Cache
@@ -207,7 +207,7 @@ def evaluate_deferred(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     found = _deferred.get(key)
     if found is None:
         _deferred.put(key, "seen once")
-        results = run_singly(expand(explicit(graph), be.takes), be, buffers)
+        results = run_singly(dce(cse(expand(explicit(graph), be.takes))), be, buffers)
     else:
         if isinstance(found, str):
             found = executable(lowered(graph, be), be)

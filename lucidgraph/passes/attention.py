@@ -35,6 +35,8 @@ from .rebuild import rebuild
 
 _KNOWN: Final = 1 << 22
 """How many elements a mask without inputs may have to be computed here."""
+_LOOKED_AT: Final = 64
+"""Of how many nodes it may be made."""
 
 
 @final
@@ -318,15 +320,16 @@ def _value(node: Node) -> np.ndarray[Any, Any] | None:
     """The value of what depends on no input, before it was broadcast; None where that is unknown or large."""
     while node.op is BroadcastBackward:
         node = node.operands[0]
-    if prod(node.shape) > _KNOWN:
-        return None
-    nodes = topological([node])
-    for n in nodes:
+    seen, todo = {node}, [node]
+    while todo:
+        n = todo.pop()
         if n.op.effect or n.name == "input" or not n.op.schema_v1.deterministic or n.type.size > _KNOWN:
             return None
-        if n.op is Captured and n.attrs["value"].array is None:
+        if len(seen) > _LOOKED_AT or (n.op is Captured and n.attrs["value"].array is None):
             return None
-    return evaluate(Graph([], nodes, [node], "explicit"), [])[0]
+        todo += [o for o in n.operands if o not in seen]
+        seen.update(n.operands)
+    return evaluate(Graph([], topological([node]), [node], "explicit"), [])[0]
 
 
 def _corner(array: np.ndarray[Any, Any], queries: int, keys: int) -> np.ndarray[Any, Any] | None:
@@ -375,6 +378,8 @@ def _parts(node: Node) -> list[Node]:
 
 def causal(graph: Graph) -> Graph:
     """The graph in which masks that follow from places are facts of the ops that read them."""
+    if not any(issubclass(node.op, Attention) for node in graph.nodes):
+        return graph
     known: dict[tuple[Node, int, int], tuple[dict[str, Any], tuple[Node, ...]] | None] = {}
 
     def placed(mask: Node, queries: int, keys: int) -> tuple[dict[str, Any], tuple[Node, ...]] | None:

@@ -101,7 +101,6 @@ def export_cblas(suffix: str, integer: Any) -> None:
             assert order == ROW_MAJOR
             if scalar is Address:
                 alpha, beta = (strided(p, 1, 1, dtype)[0] for p in (alpha, beta))
-            assert (alpha, beta) == (1, 0)
 
             def matrix(address: int, rows: int, columns: int, pitch: int, turn: int) -> np.ndarray:
                 if turn == TRANS:
@@ -114,7 +113,9 @@ def export_cblas(suffix: str, integer: Any) -> None:
             product = np.zeros((m, n), dtype)
             if k:
                 product = matrix(a, m, k, lda, turn_a) @ matrix(b, k, n, ldb, turn_b)
-            matrix(c, m, n, ldc, NO_TRANS)[:] = product
+            out = matrix(c, m, n, ldc, NO_TRANS)
+            # What is there counts for nothing where beta is 0, NaN included.
+            out[:] = alpha * product if beta == 0 else alpha * product + beta * out
 
     for letter, dtype in (("s", "f4"), ("d", "f8"), ("c", "c8"), ("z", "c16")):
         gemm(letter, dtype)

@@ -217,6 +217,15 @@ def test_nan_and_infinite_scores() -> None:
     assert np.isfinite(y[0, 0, ~bad]).all()
 
 
+def test_scale_of_zero() -> None:
+    """All weights are equal, and what is not finite is still seen."""
+    q, k, v = operands(1, 1, 1, 70, 90, 8, 4)
+    q[0, 0, 3] = np.nan
+    y = lg.compile(lambda *a: nn.scaled_dot_product_attention(*a, scale=0.0), backend="accelerate")(q, k, v)
+    assert np.isnan(y[0, 0, 3]).all()
+    np.testing.assert_allclose(np.delete(y, 3, 2), np.broadcast_to(v.mean(2, keepdims=True), (1, 1, 69, 4)), rtol=2e-5)
+
+
 def test_gradient_of_an_added_mask() -> None:
     q, k, v = operands(2, 2, 1, 70, 90, 8, 8)
     bias = rng.standard_normal((2, 70, 90)).astype(np.float32)

@@ -122,6 +122,26 @@ def test_threading_is_single_during_a_product_and_then_as_before() -> None:
     assert names[-1] == ("BLASSetThreading", 0)
 
 
+@pytest.mark.parametrize("suffix", FORMS)
+def test_attention(suffix: str) -> None:
+    def find(name: str) -> int:
+        return stand_in.find(name) if not name.startswith("cblas") or name == name.partition("$")[0] + suffix else 0
+
+    stand_in.THREADING[0] = 0
+    q, k, v = real((1, 2, 70, 8)), real((1, 2, 90, 8)), real((1, 2, 90, 8))
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        fn = lambda *a: lg.sum(lg.nn.scaled_dot_product_attention(*a, mask="causal") ** 2)  # noqa: E731
+        value, slopes = lg.value_and_grad(fn, argnums=(0, 1, 2))(q, k, v)
+        return value, *slopes
+
+    exact = lg.compile(program, backend="reference")(*(a.astype("f8") for a in (q, k, v)))
+    for a, e in zip(outputs(macos(find), program, q, k, v), exact, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
+    assert {c[0] for c in called("cblas")} == {f"cblas_sgemm{suffix}"}
+    assert stand_in.THREADING == [0]
+
+
 def test_products_without_thread_control_and_without_blas() -> None:
     backend = macos(lambda name: 0 if "Threading" in name else stand_in.find(name))
     x = real((9, 9))

@@ -14,13 +14,25 @@ from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas
-from .flash import BACKWARD, FORWARD, Backward, Form, Forward
+from .flash import BACKWARD, FORWARD, Backward, Forward
+from .flash_tiles import Form
 from .plan import Planner, Rule
 from .views import View
 
 _ROWS: Final = 64
 _TILE: Final = 1 << 17
 """The bytes of a tile of scores: with what is multiplied by it, it fits a core's second cache."""
+_SMALL: Final = 10**6
+"""Products of at most so many multiplications OpenBLAS runs from where the operands lie: 105 GFLOP/s where those that
+it packs first reach 90 (on a core of 112)."""
+_TURNED_FROM: Final = 256
+"""So many queries (half of them in a causal order) repay a turned copy of the keys: products with a turned operand
+reach 83 GFLOP/s where others reach 105, and turning takes as long as 150 queries gain."""
+
+
+def _bits(number: float) -> int:
+    """A double among integer arguments."""
+    return int(np.float64(number).view(np.int64))
 
 
 class _Call:
@@ -35,29 +47,41 @@ class _Call:
         keys, width = k.shape[2], v.shape[3]
         rows = max(1, min(_ROWS, queries))
         span = max(1, min(keys, _TILE // tiles // self.dtype.itemsize // rows))
+        span = min(span, max(_SMALL // rows // max(n, width, 1), 16))
         if span < keys:
             # Whole lines of the cache.
             span = max(span // 16 * 16, 16)
         self.blocks = -(-queries // rows)
-        scale, over, hidden = (int(np.float64(node.attrs[k]).view(np.int64)) for k in ("scale", "over", "hidden"))
+        scale, over = node.attrs["scale"], node.attrs["over"]
+        if scale == 0:
+            # CBLAS reads nothing then, and 0 times NaN or an infinity is NaN.
+            scale, over = 1.0, inf
+        self.divided = over != 1
         self.values = {
             "heads": heads, "share": share, "queries": queries, "keys": keys, "features": n, "width": width,
-            "rows": rows, "span": span, "blocks": self.blocks, "scale": scale, "over": over, "hidden": hidden,
+            "rows": rows, "span": span, "blocks": self.blocks, "scale": _bits(scale), "over": _bits(over),
+            "hidden": _bits(node.attrs["hidden"]),
             "scratch_stride": -(-(tiles * rows * span + rows) * self.dtype.itemsize // 64) * 64,
         }  # fmt: skip
         self.pointers: list[tuple[int, View]] = []
         self.mask: tuple[DType, str] | None = None
+        repaid = share * queries // (2 if node.attrs["causal"] else 1) >= _TURNED_FROM
+        self.flag = blas.TURNED if repaid else None
+        """How matrices should lie that the products use turned."""
 
     def point(self, name: str, view: View) -> None:
         self.pointers.append((self.names.index(name), view))
 
-    def matrix(self, name: str, x: View, plain: bool = False) -> None:
-        """An operand (batch, heads, rows, columns), copied where CBLAS cannot read it."""
+    def matrix(self, name: str, x: View, wanted: int | None = None) -> None:
+        """An operand (batch, heads, rows, columns), copied where CBLAS cannot read it, or not in the way ``wanted``."""
         found = blas.leading(x.strides[-2:], x.shape[-2:], x.dtype.itemsize)  # type: ignore[arg-type]
-        if found is None or (plain and found[0] != blas.PLAIN):
-            copy = self.planner.temporary(x.shape, x.dtype)
-            self.planner.copy(x, copy)
-            x, found = copy, blas.leading(copy.strides[-2:], copy.shape[-2:], copy.dtype.itemsize)  # type: ignore[arg-type]
+        if found is None or wanted not in (None, found[0]):
+            order = (0, 1, 3, 2) if wanted == blas.TURNED else (0, 1, 2, 3)
+            source = x.permuted(order)
+            copy = self.planner.temporary(source.shape, x.dtype)
+            self.planner.copy(source, copy)
+            x = copy.permuted(order)
+            found = blas.leading(x.strides[-2:], x.shape[-2:], x.dtype.itemsize)  # type: ignore[arg-type]
         assert found is not None
         turn, pitch = found
         library = self.planner.system.blas()
@@ -92,7 +116,7 @@ class _Call:
         for name, view in outputs.items():
             self.point(name, view)
         hiding = "added" if attrs["added"] else "gone" if attrs["hidden"] == -inf else "replaced"
-        form = Form(self.dtype, self.mask, attrs["causal"], attrs["over"] != 1, hiding, blind)
+        form = Form(self.dtype, self.mask, attrs["causal"], self.divided, hiding, blind)
         library = planner.system.blas()
         key = f"{made.__name__} {[sorted(f) for f in facts]} {form} {library.name}"
         code = planner.code(key, lambda: made(*facts, form, library, planner.machine).emit())
@@ -129,8 +153,8 @@ def attend(planner: Planner, node: Node) -> View:
         planner.views[n] = (y if n.name == "attend" else totals,)
     if totals.size:
         made = _Call(planner, node, FORWARD, 1)
-        for name, operand in zip("qkv", node.operands, strict=False):
-            made.matrix(name, planner.view(operand))
+        for name, operand, wanted in zip("qkv", node.operands, (None, made.flag, None), strict=False):
+            made.matrix(name, planner.view(operand), wanted)
         made.add_mask(node.operands[3:])
         work = prod(q.shape) * made.values["keys"] // 2 + y.size * made.values["keys"] // 2
         made.run(Forward, (), blind, prod(q.shape[:2]) * made.blocks, work, {"y": y, "totals": totals})
@@ -152,8 +176,9 @@ def attend_gradient(planner: Planner, node: Node) -> View:
                 planner.fill(planner.constant(np.zeros((1,) * len(view.shape)), view.dtype), view)
         return planner.view(node)
     call = _Call(planner, node, BACKWARD, 2)
-    for name, operand in zip("qkvg", (q, k, v, g), strict=True):
-        call.matrix(name, planner.view(operand), plain=name == "g")
+    wanted = {"v": call.flag, "s": call.flag, "g": blas.PLAIN}
+    for name, operand in zip("qkvgs", (q, k, v, g, k), strict=True):
+        call.matrix(name, planner.view(operand), wanted.get(name))
     call.add_mask(node.operands[6:])
     for name, operand in (("y", y), ("totals", rows)):
         call.point(name, planner.contiguous(planner.view(operand)))
