@@ -31,6 +31,7 @@ class _Instance:
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self.plan = plan
         self.executor = executor
+        kernels = [command.code.address("kernel") for command in plan.commands]
         words: list[int] = []
         starts = []
         places, buffers, offsets = [], [], []
@@ -44,8 +45,8 @@ class _Instance:
         self.words = np.array(words or [0], np.int64)
         base = self.words.ctypes.data
         rows = [
-            (c.code.address("kernel"), base + 8 * start, c.items, int(c.split), c.cost)
-            for c, start in zip(plan.commands, starts, strict=True)
+            (kernel, base + 8 * start, c.items, int(c.split), c.cost)
+            for c, kernel, start in zip(plan.commands, kernels, starts, strict=True)
         ]
         self.table = np.array(rows, np.int64).reshape(len(rows), COMMAND_WORDS)
         self.places = np.array(places, np.int64)
