@@ -41,13 +41,14 @@ class Instance:
     """The memory of one run of a plan at a time: the command table, the arguments, the temporaries."""
 
     def __init__(self, plan: Plan, inputs: int) -> None:
+        kernels = [command.code.address("kernel") for command in plan.commands]
         words: list[int] = []
         rows: list[int] = []
         pointers: list[tuple[int, int, int]] = []
-        for command in plan.commands:
+        for command, kernel in zip(plan.commands, kernels, strict=True):
             pointers += [(len(words) + slot, number, offset) for slot, number, offset in command.pointers]
             items = 0 if command.idle else command.items
-            rows += (command.code.address("kernel"), len(words), items, int(command.split), command.cost)
+            rows += (kernel, len(words), items, int(command.split), command.cost)
             words += command.words
         self._words = memory = (ctypes.c_int64 * max(len(words), 1))(*words)
         self._table = (ctypes.c_int64 * max(len(rows), 1))(*rows)

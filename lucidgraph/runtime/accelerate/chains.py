@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _NEAR: Final = 1 << 20
 """The second cache, in bytes: rows of a unit that do not fit are not there when the next command comes to them."""
 _GRAIN: Final = 16
+_LONGEST: Final = 64
+"""Longer chains are cut: a command is compared with all before it in its chain."""
 
 
 @dataclass(slots=True)
@@ -73,13 +75,16 @@ class _Growing:
     """A chain in the making."""
 
     units: int
+    kept: frozenset[int]
     members: list[Member] = field(default_factory=list)
     accesses: dict[int, list[_Access]] = field(default_factory=dict)
     load: list[int] = field(default_factory=list)
 
     def take(self, number: int, command: Command) -> bool:
         """Make a command a member, if it can be one."""
-        if not command.writes or command.number >= 0 or sum(self.load) + command.cost > SIGNAL_COST:
+        if not command.writes or command.number >= 0 or len(self.members) == _LONGEST:
+            return False
+        if sum(self.load) + command.cost > SIGNAL_COST:
             return False
         rows = self.rows_of_unit(command)
         if rows is None:
@@ -103,11 +108,12 @@ class _Growing:
             self.accesses.setdefault(buffer, []).append(access)
         return True
 
-    @staticmethod
-    def writes(command: Command, k: int) -> bool:
-        """Whether a pointer's memory is written, or is to be by what takes its place."""
+    def writes(self, command: Command, k: int) -> bool:
+        """Whether a pointer's memory is written, or may be by what takes its place."""
         buffer = command.pointers[k][1]
-        return k >= len(command.pointers) - command.writes or any(buffer in r for r in command.replaces.values())
+        if k >= len(command.pointers) - command.writes:
+            return True
+        return buffer not in self.kept and any(buffer in places for places in command.replaces.values())
 
     def clashes(self, command: Command, k: int) -> list[_Access]:
         """The earlier accesses that a pointer's depends on."""
@@ -151,10 +157,15 @@ def _split(command: Command, rows: int, units: int) -> Member | None:
     return Member(0, [-(-n // item) for n in edges], item)
 
 
-def chains_of(commands: Sequence[Command], threads: int) -> list[list[Member]]:
-    """The chains of a plan, in order: of two commands at least, and worth sharing."""
+def chains_of(commands: Sequence[Command], threads: int, kept: frozenset[int]) -> list[list[Member]]:
+    """The chains of a plan, in order: of two commands at least, and worth sharing. ``kept`` are buffers in whose place
+    nothing else is put."""
     found: list[list[Member]] = []
-    growing = _Growing(threads, load=[0] * threads)
+
+    def fresh() -> _Growing:
+        return _Growing(threads, kept, load=[0] * threads)
+
+    growing = fresh()
 
     def close() -> None:
         if len(growing.members) > 1 and sum(growing.load) >= BRIEF_COST:
@@ -164,9 +175,9 @@ def chains_of(commands: Sequence[Command], threads: int) -> list[list[Member]]:
         if growing.take(number, command):
             continue
         close()
-        growing = _Growing(threads, load=[0] * threads)
+        growing = fresh()
         if not growing.take(number, command):
-            growing = _Growing(threads, load=[0] * threads)
+            growing = fresh()
     close()
     return found
 
@@ -181,13 +192,18 @@ _RECORD: Final = 3
 
 @final
 class ChainCode:
-    """The kernel of chains, with those of a chain's members, which live as long."""
+    """The kernel of chains, with those of a chain's members: their addresses are written into its arguments when its
+    own is asked for."""
 
-    def __init__(self, code: Addressed, members: Sequence[Addressed]) -> None:
+    def __init__(self, code: Addressed, members: Sequence[Addressed], words: list[int]) -> None:
         self.code = code
         self.members = tuple(members)
+        self.words = words
 
     def address(self, name: str) -> int:
+        record = _RECORD + self.words[1]
+        for k, member in enumerate(self.members):
+            self.words[_HEAD + k * record] = member.address(name)
         return self.code.address(name)
 
 
@@ -201,7 +217,7 @@ def joined(chain: Sequence[Member], commands: Sequence[Command]) -> tuple[list[i
     for member in chain:
         command = commands[member.command]
         starts.append(at + len(arguments))
-        words += [command.code.address("kernel"), 8 * starts[-1], *member.bounds]
+        words += [0, 8 * starts[-1], *member.bounds]
         if member.rows and command.lead is not None:
             command.words[command.lead.step] = member.rows
             command.words[command.lead.count] = -(-command.lead.size // member.rows)

@@ -164,8 +164,9 @@ class Planner:
         for node in self.graph.nodes:
             self.place(node)
         self.finish_outputs()
-        worth = self.threads > 1 and self.plan.cost >= SHARED_COST
-        self.chains = chains_of(self.plan.commands, self.threads) if worth else []
+        if self.threads > 1 and self.plan.cost >= SHARED_COST:
+            kept = (k for k, b in enumerate(self.plan.buffers) if b.kind != "temporary" and not self.is_donated(b))
+            self.chains = chains_of(self.plan.commands, self.threads, frozenset(kept))
         self.reuse_donated()
         self.assign()
         self.join()
@@ -392,6 +393,7 @@ class Planner:
         if known is not None:
             known[layout] = code
         slots = Slots(layout)
+        items = [v.dtype.itemsize for v in views]
         lanes = loops.lane_count(body, self.machine, short)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
@@ -428,8 +430,7 @@ class Planner:
         if body.passes > 1:
             made.form += f", {body.passes} times over each"
         if limit == _NO_LIMIT:
-            itemsizes = [v.dtype.itemsize for v in views]
-            made.lead = _lead(slots, columns, outer, inner, vector, itemsizes, rows * chunks, chunk)
+            made.lead = _lead(slots, columns, outer, inner, vector, items, rows * chunks, chunk)
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -572,6 +573,9 @@ class Planner:
                 return other
         return None
 
+    def is_donated(self, buffer: Buffer) -> bool:
+        return buffer.kind == "input" and buffer.index in self.donated
+
     def reuse_donated(self) -> None:
         """Put outputs where donated inputs lay, if nothing reads those later."""
         for number, buffer in enumerate(self.plan.buffers):
@@ -579,7 +583,7 @@ class Planner:
                 continue
             for place in self.plan.commands[buffer.first].replaces.get(number, ()):
                 other = self.plan.buffers[place]
-                free = other.kind == "input" and other.index in self.donated and other.last == buffer.first
+                free = self.is_donated(other) and other.last == buffer.first
                 if free and other.nbytes == buffer.nbytes and other.index not in self.plan.reused.values():
                     self.plan.reused[buffer.index] = other.index
                     break
@@ -631,7 +635,8 @@ class Planner:
                 for start, c in zip(starts, members, strict=True)
                 for slot, buffer, offset in c.pointers
             ]
-            code = ChainCode(self.code("chain", lambda: chain_kernel(self.machine)), [c.code for c in members])
+            kernel = self.code("chain", lambda: chain_kernel(self.machine))
+            code = ChainCode(kernel, [c.code for c in members], words)
             name, cost = " | ".join(c.name for c in members), sum(c.cost for c in members)
             made = Command(name, code, words, pointers, self.threads, True, cost, writes=0)
             made.moved, made.form = sum(c.moved for c in members), "a chain over the same rows"
