@@ -24,7 +24,7 @@ from ...ir.types import Shape
 from . import arithmetic, compare, math
 from .machine import Machine
 from .reduce import FOLDS, Fold, State, sliced
-from .values import I64, PTR, Lanes, Pair, Value, element_bytes, register_type
+from .values import ALIGNMENT, I64, PTR, Lanes, Pair, Value, element_bytes, register_type
 from .writing import KernelWriter
 
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
@@ -32,8 +32,9 @@ ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 
 _BLOCK: Final = 32
 """How many vectors of states a reduction by columns has on the stack, if it is the only one."""
-_TOGETHER: Final = 4
-"""How many points of a reduction by columns change its states at once."""
+_AHEAD: Final = 4096
+"""How many bytes ahead a reduction by columns asks for memory, where it reads shorter pieces of rows: the processor
+foresees only longer ones."""
 _EXPENSIVE_FLOPS: Final = 4
 
 
@@ -295,7 +296,7 @@ class _Kernel(KernelWriter):
                           place: ir.Value = place, level: int = level, states: _States = states) -> None:  # fmt: skip
                     at = self.along(pointers, v)
                     index = self.b.add(self.lanes.splat(v), self.lanes.iota())
-                    self.point(level, [_At(at, self.b.add(place, v), index)], mask, states)
+                    self.point(level, _At(at, self.b.add(place, v), index), mask, states)
 
                 self.span(I64(0), self.row_vector, point, once=self.long(level))
             self.finish(states, across=True)
@@ -314,7 +315,7 @@ class _Kernel(KernelWriter):
         self.rows.clear()
         at_column = self.along(self.at_row, v)
         self.prepare(0, at_column, mask)
-        self.point(0, [_At(at_column, I64(0), self.lanes.splat(I64(0)))], mask, [])
+        self.point(0, _At(at_column, I64(0), self.lanes.splat(I64(0))), mask, [])
 
     def block(self, start: ir.Value, stop: ir.Value) -> None:
         """Several vectors along a kept axis, pass by pass and point by point of the reduced axes: memory is read in
@@ -357,38 +358,33 @@ class _Kernel(KernelWriter):
                 self.points(level, start, stop, states)
 
     def points(self, level: int, start: ir.Value, stop: ir.Value, states: _Arrays) -> None:
-        """A pass over a block: points in the order of memory, where it is cheap several together."""
+        """A pass over a block: points in the order of memory."""
         b = self.b
         padded = b.and_(b.add(b.sub(stop, start), I64(self.lanes.count - 1)), I64(-self.lanes.count))
-
-        def at(all_indices: list[list[ir.Value]]) -> None:
-            moved = [self.moved(self.at_row, indices, self.layout.outer) for indices in all_indices]
+        ahead = b.add(b.sdiv(I64(_AHEAD // 4), padded), I64(1))
+        narrow = b.icmp_signed("<", padded, I64(_AHEAD // 4))
+        with self.reduced_loops() as (indices, number):
+            pointers = self.moved(self.at_row, indices, self.layout.outer)
+            index = self.lanes.splat(indices[-1] if indices else I64(0))
+            later = self.moved(pointers, [ahead], self.layout.axes - 2) if indices else pointers
 
             def point(v: ir.Value, mask: ir.Value | None) -> None:
-                self.number = b.udiv(b.sub(v, start), I64(self.lanes.count))
-                ats = []
-                for indices, pointers in zip(all_indices, moved, strict=True):
-                    number: ir.Value = I64(0)
-                    for size, index in zip(self.row_reduced, indices, strict=True):
-                        number = b.add(b.mul(number, size), index)
-                    place = b.add(b.mul(number, padded), b.sub(v, start))
-                    ats.append(_At(self.along(pointers, v), place, self.lanes.splat(indices[-1] if indices else I64(0))))
-                self.point(level, ats, mask, self.placed(states))
+                within = b.sub(v, start)
+                self.number = b.udiv(within, I64(self.lanes.count))
+                if indices:
+                    with b.if_then(narrow):
+                        self.fetch(self.along(later, v))
+                at = _At(self.along(pointers, v), b.add(b.mul(number, padded), within), index)
+                self.point(level, at, mask, self.placed(states))
 
             self.span(start, stop, point, once=self.long(level))
 
-        if not self.row_reduced:
-            at([[]])
-            return
-        together = 1 if self.long(level) or self.body.stored(level) else _TOGETHER
-        with _nested(self, self.row_reduced[:-1]) as before:
-            size = self.row_reduced[-1]
-            whole = b.and_(size, I64(-together))
-            with self.loop(I64(0), whole, together) as first:
-                at([[*before, b.add(first, I64(k))] for k in range(together)])
-            if together > 1:
-                with self.loop(whole, size) as one:
-                    at([[*before, one]])
+    def fetch(self, pointers: Sequence[ir.Value]) -> None:
+        """Ask for the lines of full inputs there."""
+        for node, k in self.inputs.items():
+            if self.body.is_full[node] and self.layout.access[k] == "adjacent":
+                for line in range(0, self.lanes.count * node.dtype.itemsize, ALIGNMENT):
+                    self.lanes.fetch(self.lanes.offset(pointers[k], I64(line)))
 
     def array(self, typ: ir.Type) -> _Array:
         """Room for a vector of this type for each of a block's."""
@@ -468,32 +464,23 @@ class _Kernel(KernelWriter):
     def read(self, places: Sequence[ir.Value], types: Sequence[ir.Type]) -> State:
         return [self.b.load(p, typ=t) for p, t in zip(places, types, strict=True)]
 
-    def point(self, level: int, ats: Sequence[_At], mask: ir.Value | None, states: _States) -> None:
-        """What a pass does with one vector at each of some points."""
-        outputs = self.body.graph.outputs
-        shared: dict[Node, Value] = {}
-        written, taken = [], []
-        self.level, self.point_mask = level, mask
+    def point(self, level: int, at: _At, mask: ir.Value | None, states: _States) -> None:
+        """What a pass does with one vector."""
+        known: dict[Node, Value] = {}
+        self.level, self.pointers, self.point_mask, self.place = level, at.pointers, mask, at.place
         # Everything is read before anything is written: an output may lie where an input lay.
-        for at in ats:
-            known = dict(shared)
-            self.pointers, self.place = at.pointers, at.place
-            written += [(k, self.value(outputs[k], known), at) for k in self.body.stored(level)]
-            taken.append([self.value(fold.node.operands[0], known) for fold, _ in states])
-            shared = {node: value for node, value in known.items() if not self.body.is_full[node]}
-        for k, (fold, places) in enumerate(states):
+        written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
+        for fold, places in states:
+            value = self.value(fold.node.operands[0], known)
             lanes = self.state_lanes(fold)
             types = [v.type for v in fold.start(lanes)]
-            values = []
-            for at, value in zip(ats, [row[k] for row in taken], strict=True):
-                if mask is not None:
-                    value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
-                parts = [sliced(self.lanes, v, lanes.count) for v in (value, at.index)]
-                values += list(zip(*parts, strict=True))
-            new = fold.take_all(lanes, self.read(places, types), values)
+            if mask is not None:
+                value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
+            parts = [sliced(self.lanes, v, lanes.count) for v in (value, at.index)]
+            new = fold.take_all(lanes, self.read(places, types), list(zip(*parts, strict=True)))
             for p, n in zip(places, new, strict=True):
                 self.b.store(n, p)
-        for k, value, at in written:
+        for k, value in written:
             self.store(k, value, at.pointers[len(self.inputs) + k], mask)
 
     def finish(self, states: _States, across: bool) -> None:

@@ -296,7 +296,7 @@ class Planner:
             wanted = body.block * lanes
             if kept.count:
                 wanted = min(wanted, _KEPT_BYTES // max(folded * kept.cell * kept.count, 1))
-            wanted = min(wanted, -(-size * rows // (4 * self.threads)))
+            wanted = min(wanted, -(-size * rows // self.threads))
         return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
 
     def bytes_read(self, view: View) -> int:

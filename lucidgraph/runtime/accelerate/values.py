@@ -153,6 +153,10 @@ class Lanes:
                 with otherwise:
                     self._put(raw, pointer, mask)
 
+    def fetch(self, pointer: ir.Value) -> None:
+        """Ask for a line of memory that will be read; any address will do."""
+        self.intrinsic("prefetch", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)], "p0")
+
     def _put(self, raw: ir.Value, pointer: ir.Value, mask: ir.Value | None) -> None:
         size = element_bytes(raw.type.element)
         if mask is None:
