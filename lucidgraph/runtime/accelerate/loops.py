@@ -36,6 +36,9 @@ _AHEAD: Final = 4096
 """How many bytes ahead a reduction by columns asks for memory, where it reads shorter pieces of rows: the processor
 foresees only longer ones."""
 _EXPENSIVE_FLOPS: Final = 4
+NEAR: Final = {-1: "back", 2: "every 2", 3: "every 3", 4: "every 4"}
+"""The strides, in elements, at which whole vectors are read and the lanes picked out of them."""
+_STEPS: Final = {name: step for step, name in NEAR.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Layout:
     """What of a kernel's operands is fixed in its code.
 
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
-    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"`` or ``"strided"``. A
+    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or ``"strided"``. A
     ``short`` vector axis does not fill two vectors.
     """
 
@@ -195,6 +198,7 @@ class _Kernel(KernelWriter):
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.keep_in = Kept(body)
         self.shown = body.shown()
+        self.spare = any(_STEPS.get(access, 0) > 1 for access in layout.access)
         self.past: ir.Value | None = None
         """Whether full outputs go past the caches."""
         self.single = Lanes(self.b, 1, machine)
@@ -308,6 +312,8 @@ class _Kernel(KernelWriter):
     def long(self, level: int) -> bool:
         """Whether a pass has too much code to be written twice."""
         work = self.body.work(level)
+        if any(access in _STEPS for access in self.layout.access):
+            return False  # under a mask those are read element by element
         return len(work) > 24 or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work)
 
     def column(self, v: ir.Value, mask: ir.Value | None) -> None:
@@ -548,6 +554,9 @@ class _Kernel(KernelWriter):
         pointer = self.pointers[k]
         if self.layout.access[k] == "same" or (row and not self.layout.columns):
             return self.lanes.load_same(node.dtype, pointer)
+        step = _STEPS.get(self.layout.access[k])
+        if step is not None and self.point_mask is None:
+            return self.lanes.load_near(node.dtype, pointer, step)
         stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
         return self.lanes.load(node.dtype, pointer, stride, self.point_mask)
 
@@ -641,4 +650,4 @@ def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Valu
         yield [first, *rest]
 
 
-__all__ = ["ELEMENTWISE", "PADDING", "Body", "Kept", "Layout", "Slots", "build", "lane_count"]
+__all__ = ["ELEMENTWISE", "NEAR", "PADDING", "Body", "Kept", "Layout", "Slots", "build", "lane_count"]

@@ -24,7 +24,7 @@ from ...ir.text import format_value
 from ...ir.types import Shape
 from . import loops
 from .arena import Arena, aligned
-from .domain import Axis, axes_of, collapsed, ordered
+from .domain import Axis, axes_of, collapsed, forward, ordered
 from .executor import PARALLEL_COST
 from .loops import Body, Layout, Slots
 from .steps import Steps
@@ -216,7 +216,8 @@ class Planner:
         if count is None and any(run(self, graph, inputs, outputs, node) for run in self.system.singles):
             return
         body = Body(graph, full)
-        axes = axes_of(body, full, reduced, [*inputs, *outputs])
+        axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
+        inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
         axes = collapsed(axes)
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
         axes, columns = ordered(axes, items, loops.lane_count(body, self.machine), len(inputs))
@@ -245,7 +246,9 @@ class Planner:
             elif vector.strides[k] == 0 and k < len(inputs):
                 access.append("same")
             else:
-                access.append("strided")
+                step = vector.strides[k] // view.dtype.itemsize
+                near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
+                access.append(loops.NEAR.get(step, "strided") if near else "strided")
         short = vector.size < 2 * self.machine.lanes
         layout = Layout(columns, len(outer), len(inner), tuple(access), short)
         code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from llvmlite import ir
@@ -116,6 +117,27 @@ class Lanes:
             return Pair(*(self._gather(element, self.offset(pointer, I64(k * size)), step, mask) for k in range(2)))
         raw = self._adjacent(element, pointer, mask) if stride is None else self._gather(element, pointer, stride, mask)
         return self.widened(raw, dtype)
+
+    def load_near(self, dtype: DType, pointer: ir.Value, step: int) -> ir.Value:
+        """Whole vectors, of which every ``step``-th element counts; -1: backwards. From 2 on, elements after the last
+        one are read as well, up to where the next would be."""
+        element = memory_type(dtype)
+        size = element_bytes(element)
+        if step < 0:
+            raw = self._adjacent(element, self.offset(pointer, I64((1 - self.count) * size)), None)
+            return self.widened(self._picked(raw, raw, range(self.count - 1, -1, -1)), dtype)
+        raws = [self._adjacent(element, self.offset(pointer, I64(k * self.count * size)), None) for k in range(step)]
+        lanes = range(0, step * self.count, step)
+        out = self._picked(raws[0], raws[1], [min(lane, 2 * self.count - 1) for lane in lanes])
+        for k in range(2, step):
+            # The lanes that lie in this vector come from it, the others stay.
+            mine = [self.count + lane - k * self.count if lane // self.count == k else n for n, lane in enumerate(lanes)]
+            out = self._picked(out, raws[k], mine)
+        return self.widened(out, dtype)
+
+    def _picked(self, x: ir.Value, y: ir.Value, lanes: Sequence[int]) -> ir.Value:
+        """Lanes of two vectors, those of the second counted on."""
+        return self.b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), [I32(k) for k in lanes]))
 
     def load_same(self, dtype: DType, pointer: ir.Value) -> Value:
         """One element in every lane."""
