@@ -47,7 +47,8 @@ class Layout:
 
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
     operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or ``"strided"``. A
-    ``short`` vector axis does not fill two vectors.
+    ``short`` vector axis does not fill two vectors. Pieces of a long reduction are cut ``across``: along the last of the
+    reduced axes that is not the vectors'.
     """
 
     columns: bool
@@ -55,6 +56,7 @@ class Layout:
     reduced: int
     access: tuple[str, ...]
     short: bool
+    across: bool
 
     @property
     def axes(self) -> int:
@@ -277,7 +279,7 @@ class _Kernel(KernelWriter):
         b = self.b
         row = b.srem(row, self.pieces)
         self.row_vector, self.row_reduced = self.vector, list(self.reduced_sizes)
-        if not self.layout.columns:
+        if not self.layout.across:
             self.row_vector = self.smaller(self.vector, b.sub(self.limit, b.mul(row, self.vector)))
         elif self.row_reduced:
             size = self.row_reduced[-1]

@@ -229,6 +229,7 @@ class Planner:
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
         node: Node | None, limit: int = _NO_LIMIT, pieces: int = _NO_LIMIT, count: int | None = None,
+        across: bool = False,
     ) -> None:  # fmt: skip
         """One command: the axes in the order outer, reduced, vector."""
         vector = axes[-1]
@@ -250,7 +251,7 @@ class Planner:
                 near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
                 access.append(loops.NEAR.get(step, "strided") if near else "strided")
         short = vector.size < 2 * self.machine.lanes
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short)
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, across=columns or across)
         code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
         slots = Slots(layout)
         lanes = loops.lane_count(body, self.machine, short)
@@ -317,7 +318,7 @@ class Planner:
         if not any(a.reduced for a in axes):
             return False
         items = prod(a.size for a in axes[:-1] if not a.reduced)
-        split = axes[-1] if not columns else axes[-2]
+        split = axes[_cut(axes, columns)]
         points = prod(a.size for a in axes if a.reduced)
         least = _SPLIT_POINTS
         if columns:
@@ -330,7 +331,7 @@ class Planner:
         node: Node | None,
     ) -> None:  # fmt: skip
         """Partial results of fixed pieces, then theirs: the pieces do not depend on the number of threads."""
-        place = len(axes) - (2 if columns else 1)
+        place = _cut(axes, columns)
         split = axes[place]
         beside = prod(a.size for a in axes if a.reduced) // split.size
         # By columns, a piece is as many whole rows of the block as make up its points.
@@ -355,7 +356,8 @@ class Planner:
                     moves.append(0 if axis.reduced else _kept_stride(view, kept, axis))
             table.append(Axis(axis.size, axis.reduced, tuple(moves)))
         partial = Body(steps.partial, body.full)
-        self.nest(partial, table, columns, read, partials, node, limit=split.size, pieces=pieces)
+        self.nest(partial, table, columns, read, partials, node, limit=split.size, pieces=pieces,
+                  across=place < len(axes) - 1)  # fmt: skip
         finals = [steps.row_view(inputs[k]) for k in steps.final_inputs]
         count = prod(a.size for a in axes if a.reduced)
         self.fused(steps.final, [*partials, *finals], [steps.row_view(v) for v in outputs], node, count=count)
@@ -465,6 +467,12 @@ def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) ->
         others = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) != (out.strides, out.shape, out.offset)]
         found[out.buffer] = [b for b in same if b not in others]
     return found
+
+
+def _cut(axes: Sequence[Axis], columns: bool) -> int:
+    """The axis along which pieces are cut: the vectors' only where that is long, or the only one reduced."""
+    across = columns or (len(axes) > 1 and axes[-2].reduced and axes[-1].size < _PIECE)
+    return len(axes) - (2 if across else 1)
 
 
 def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:

@@ -126,14 +126,25 @@ class Lanes:
         if step < 0:
             raw = self._adjacent(element, self.offset(pointer, I64((1 - self.count) * size)), None)
             return self.widened(self._picked(raw, raw, range(self.count - 1, -1, -1)), dtype)
-        raws = [self._adjacent(element, self.offset(pointer, I64(k * self.count * size)), None) for k in range(step)]
-        lanes = range(0, step * self.count, step)
-        out = self._picked(raws[0], raws[1], [min(lane, 2 * self.count - 1) for lane in lanes])
+        # Register by register: shuffles of longer vectors would be made lane by lane.
+        one = Lanes(self.b, min(self.count, self.machine.lanes * 4 // size), self.machine)
+        parts = [one._every(element, self.offset(pointer, I64(at * step * size)), step)
+                 for at in range(0, self.count, one.count)]  # fmt: skip
+        while len(parts) > 1:
+            both = range(2 * parts[0].type.count)
+            parts = [self._picked(x, y, both) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return self.widened(parts[0], dtype)
+
+    def _every(self, element: ir.Type, pointer: ir.Value, step: int) -> ir.Value:
+        """Every ``step``-th of the elements there, from ``step`` vectors."""
+        n, size = self.count, element_bytes(element)
+        raws = [self._adjacent(element, self.offset(pointer, I64(k * n * size)), None) for k in range(step)]
+        lanes = range(0, step * n, step)
+        out = self._picked(raws[0], raws[1], [min(lane, 2 * n - 1) for lane in lanes])
         for k in range(2, step):
             # The lanes that lie in this vector come from it, the others stay.
-            mine = [self.count + lane - k * self.count if lane // self.count == k else n for n, lane in enumerate(lanes)]
-            out = self._picked(out, raws[k], mine)
-        return self.widened(out, dtype)
+            out = self._picked(out, raws[k], [n + lane - k * n if lane // n == k else j for j, lane in enumerate(lanes)])
+        return out
 
     def _picked(self, x: ir.Value, y: ir.Value, lanes: Sequence[int]) -> ir.Value:
         """Lanes of two vectors, those of the second counted on."""
