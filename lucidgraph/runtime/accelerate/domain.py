@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...ir.types import Shape
-from .loops import NEAR, Body
+from .body import NEAR, Body
 from .views import View
 
 

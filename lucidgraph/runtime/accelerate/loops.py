@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from llvmlite import ir
@@ -22,6 +21,7 @@ from ...ir import Graph, Node
 from ...ir.ops.core import Constant
 from ...ir.types import Shape
 from . import arithmetic, compare, math
+from .body import EXPENSIVE_FLOPS, PADDING, STEPS, Body, Kept, Layout, Slots, lane_count, parts_of, pass_lanes
 from .machine import Machine
 from .reduce import FOLDS, Fold, State, sliced
 from .values import ALIGNMENT, I64, PTR, Lanes, Pair, Value, element_bytes, register_type
@@ -30,153 +30,9 @@ from .writing import KernelWriter
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 """Every elementwise op that a kernel can hold."""
 
-_BLOCK: Final = 32
-"""How many vectors of states a reduction by columns has on the stack, if it is the only one."""
 _AHEAD: Final = 4096
 """How many bytes ahead a reduction by columns asks for memory, where it reads shorter pieces of rows: the processor
 foresees only longer ones."""
-_EXPENSIVE_FLOPS: Final = 4
-NEAR: Final = {-1: "back", 2: "every 2", 3: "every 3", 4: "every 4"}
-"""The strides, in elements, at which whole vectors are read and the lanes picked out of them."""
-_STEPS: Final = {name: step for step, name in NEAR.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What of a kernel's operands is fixed in its code.
-
-    ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
-    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or ``"strided"``. A
-    ``short`` vector axis does not fill two vectors. Pieces of a long reduction are cut ``across``: along the last of the
-    reduced axes that is not the vectors'.
-    """
-
-    columns: bool
-    outer: int
-    reduced: int
-    access: tuple[str, ...]
-    short: bool
-    across: bool
-
-    @property
-    def axes(self) -> int:
-        return self.outer + self.reduced + 1
-
-
-@final
-class Slots:
-    """Where things stand in a kernel's arguments, an array of 64-bit integers."""
-
-    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride", "kept_stride",
-            "past")
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.sizes = len(self.HEAD)
-        self.pointers = self.sizes + layout.outer + layout.reduced
-        self.strides = self.pointers + len(layout.access)
-        self.total = self.strides + len(layout.access) * layout.axes
-
-    def head(self, name: str) -> int:
-        return self.HEAD.index(name)
-
-    def stride(self, operand: int, axis: int) -> int:
-        return self.strides + operand * self.layout.axes + axis
-
-
-@final
-class Body:
-    """A fused graph read as loops: which values are full, and in which pass each is known."""
-
-    def __init__(self, graph: Graph, full: Shape) -> None:
-        self.graph = graph
-        self.full = full
-        self.level: dict[Node, int] = {}
-        self.is_full: dict[Node, bool] = {}
-        for node in graph.inputs:
-            self.level[node] = 0
-            self.is_full[node] = node.shape == full
-        for node in graph.nodes:
-            levels = [self.level[o] for o in node.operands]
-            if node.op.reduces:
-                self.level[node] = max(levels) + 1
-                self.is_full[node] = False
-            else:
-                self.level[node] = max(levels, default=0)
-                self.is_full[node] = any(self.is_full[o] for o in node.operands)
-        written = [self.level[n] for n in graph.outputs if n.shape == full]
-        folded = [self.level[n.operands[0]] for n in graph.nodes if n.op.reduces]
-        self.passes = 1 + max([*written, *folded], default=0)
-
-    def folds(self, level: int) -> list[Node]:
-        return [n for n in self.graph.nodes if n.op.reduces and self.level[n.operands[0]] == level]
-
-    def stored(self, level: int) -> list[int]:
-        """The outputs of full shape that this pass writes."""
-        return [k for k, n in enumerate(self.graph.outputs) if n.shape == self.full and self.level[n] == level]
-
-    @property
-    def row_outputs(self) -> list[int]:
-        return [k for k, n in enumerate(self.graph.outputs) if n.shape != self.full]
-
-    def shown(self) -> set[Node]:
-        """The folds that outputs are made of other than through full values."""
-        seen: set[Node] = set()
-        stack = [self.graph.outputs[k] for k in self.row_outputs]
-        while stack:
-            node = stack.pop()
-            if node not in seen:
-                seen.add(node)
-                stack.extend(() if node.op.reduces else node.operands)
-        return seen
-
-    def kept(self) -> list[Node]:
-        """The full values computed in one pass and needed in a later one that are dear enough to be kept."""
-        needed: dict[Node, None] = {}
-        for level in range(self.passes):
-            seen: set[Node] = set()
-            stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
-            while stack:
-                node = stack.pop()
-                if node in seen or not self.is_full[node] or not node.operands:
-                    continue
-                seen.add(node)
-                if self.level[node] < level and node.op.flops_per_element >= _EXPENSIVE_FLOPS:
-                    needed[node] = None
-                else:
-                    stack.extend(node.operands)
-        return list(needed)
-
-    @property
-    def block(self) -> int:
-        """How many vectors a kernel by columns takes at a time: the states of all should stay in the nearest cache."""
-        return max(_BLOCK // max(sum(n.op.reduces for n in self.graph.nodes), 1), 4)
-
-    def work(self, level: int) -> list[Node]:
-        """The full values that a pass computes."""
-        kept = set(self.kept())
-        found: dict[Node, None] = {}
-        stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
-        while stack:
-            node = stack.pop()
-            known = node in kept and self.level[node] < level
-            if node.operands and node not in found and self.is_full[node] and not known:
-                found[node] = None
-                stack.extend(node.operands)
-        return list(found)
-
-
-def pass_lanes(body: Body, level: int, machine: Machine, short: bool) -> int:
-    """Two or four registers a vector where there is little to do with each element, one where there is much."""
-    work = body.work(level)
-    if short or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work) or len(work) > 24:
-        return machine.lanes
-    return machine.lanes * (4 if body.folds(level) and len(work) <= 4 else 2)
-
-
-def lane_count(body: Body, machine: Machine, short: bool = False) -> int:
-    """The lanes of a kernel by columns: those that suit its dearest pass."""
-    return min(pass_lanes(body, level, machine, short) for level in range(body.passes))
 
 
 def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Module:
@@ -200,7 +56,7 @@ class _Kernel(KernelWriter):
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.keep_in = Kept(body)
         self.shown = body.shown()
-        self.spare = any(_STEPS.get(access, 0) > 1 for access in layout.access)
+        self.spare = any(STEPS.get(access, 0) > 1 for access in layout.access)
         self.past: ir.Value | None = None
         """Whether full outputs go past the caches."""
         self.single = Lanes(self.b, 1, machine)
@@ -314,9 +170,9 @@ class _Kernel(KernelWriter):
     def long(self, level: int) -> bool:
         """Whether a pass has too much code to be written twice."""
         work = self.body.work(level)
-        if any(access in _STEPS for access in self.layout.access):
+        if any(access in STEPS for access in self.layout.access):
             return False  # under a mask those are read element by element
-        return len(work) > 24 or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work)
+        return len(work) > 24 or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work)
 
     def column(self, v: ir.Value, mask: ir.Value | None) -> None:
         """One vector along a kept axis, where nothing is reduced."""
@@ -556,7 +412,7 @@ class _Kernel(KernelWriter):
         pointer = self.pointers[k]
         if self.layout.access[k] == "same" or (row and not self.layout.columns):
             return self.lanes.load_same(node.dtype, pointer)
-        step = _STEPS.get(self.layout.access[k])
+        step = STEPS.get(self.layout.access[k])
         if step is not None and self.point_mask is None:
             return self.lanes.load_near(node.dtype, pointer, step)
         stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
@@ -601,28 +457,6 @@ class _Kernel(KernelWriter):
             self.single.store(value, self.body.graph.outputs[k].dtype, pointer, None, None)
 
 
-PADDING: Final = 64
-"""Rows of kept values are as long as the widest vectors fill."""
-
-
-@final
-class Kept:
-    """The scratch rows of a kernel: ``slots`` says which one a kept value starts at, ``cell`` the bytes per element."""
-
-    def __init__(self, body: Body) -> None:
-        self.slots: dict[Node, int] = {}
-        self.count = 0
-        nodes = body.kept()
-        for node in nodes:
-            self.slots[node] = self.count
-            self.count += parts_of(node)
-        self.cell = max((max(4, node.dtype.itemsize // parts_of(node)) for node in nodes), default=0)
-
-
-def parts_of(node: Node) -> int:
-    return 2 if node.dtype.is_complex else 1
-
-
 class _At(NamedTuple):
     """A point of a pass: where the operands lie, the place of kept values, the index along the reduced axis."""
 
@@ -652,4 +486,4 @@ def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Valu
         yield [first, *rest]
 
 
-__all__ = ["ELEMENTWISE", "NEAR", "PADDING", "Body", "Kept", "Layout", "Slots", "build", "lane_count"]
+__all__ = ["ELEMENTWISE", "build"]

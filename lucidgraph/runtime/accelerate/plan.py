@@ -24,9 +24,9 @@ from ...ir.text import format_value
 from ...ir.types import Shape
 from . import loops
 from .arena import Arena, aligned
+from .body import NEAR, PADDING, Body, Kept, Layout, Slots, lane_count
 from .domain import Axis, axes_of, collapsed, forward, ordered
 from .executor import PARALLEL_COST
-from .loops import Body, Layout, Slots
 from .steps import Steps
 from .system import SYSTEM, System
 from .views import View, viewed
@@ -220,7 +220,7 @@ class Planner:
         inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
         axes = collapsed(axes)
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
-        axes, columns = ordered(axes, items, loops.lane_count(body, self.machine), len(inputs))
+        axes, columns = ordered(axes, items, lane_count(body, self.machine), len(inputs))
         if self.worth_splitting(body, axes, columns):
             self.in_two_steps(body, axes, columns, inputs, outputs, node)
             return
@@ -249,21 +249,21 @@ class Planner:
             else:
                 step = vector.strides[k] // view.dtype.itemsize
                 near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
-                access.append(loops.NEAR.get(step, "strided") if near else "strided")
+                access.append(NEAR.get(step, "strided") if near else "strided")
         short = vector.size < 2 * self.machine.lanes
         layout = Layout(columns, len(outer), len(inner), tuple(access), short, across=columns or across)
         code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
         slots = Slots(layout)
-        lanes = loops.lane_count(body, self.machine, short)
+        lanes = lane_count(body, self.machine, short)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
         folded = prod(a.size for a in axes if a.reduced)
-        kept = loops.Kept(body)
+        kept = Kept(body)
         chunk = self.columns_together(body, vector.size, rows, folded, lanes, kept) if columns else vector.size
         chunks = -(-vector.size // chunk) if columns else 1
-        span = chunk if columns else -(-vector.size // loops.PADDING) * loops.PADDING
-        kept_stride = (prod(a.size for a in inner) * span + loops.PADDING) * kept.cell
+        span = chunk if columns else -(-vector.size // PADDING) * PADDING
+        kept_stride = (prod(a.size for a in inner) * span + PADDING) * kept.cell
         moved = sum(v.nbytes for v in outputs) + sum(self.bytes_read(v) for v in inputs)
         written = sum(v.nbytes for v, n in zip(outputs, body.graph.outputs, strict=True) if n.shape == body.full)
         head = {
@@ -291,7 +291,7 @@ class Planner:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
 
-    def columns_together(self, body: Body, size: int, rows: int, folded: int, lanes: int, kept: loops.Kept) -> int:
+    def columns_together(self, body: Body, size: int, rows: int, folded: int, lanes: int, kept: Kept) -> int:
         """How many columns an item of work takes: many for long reads, but the kept values of all should stay near, and
         there should be items for all threads."""
         if not any(n.op.reduces for n in body.graph.nodes):
@@ -322,7 +322,7 @@ class Planner:
         points = prod(a.size for a in axes if a.reduced)
         least = _SPLIT_POINTS
         if columns:
-            items *= -(-axes[-1].size // (loops.lane_count(body, self.machine) * body.block))
+            items *= -(-axes[-1].size // (lane_count(body, self.machine) * body.block))
             points, least = points * axes[-1].size, _SPLIT_BLOCKS
         return items < 8 and split.size >= 16 and points >= least
 

@@ -143,7 +143,8 @@ class Lanes:
         out = self._picked(raws[0], raws[1], [min(lane, 2 * n - 1) for lane in lanes])
         for k in range(2, step):
             # The lanes that lie in this vector come from it, the others stay.
-            out = self._picked(out, raws[k], [n + lane - k * n if lane // n == k else j for j, lane in enumerate(lanes)])
+            mine = [n + lane - k * n if lane // n == k else j for j, lane in enumerate(lanes)]
+            out = self._picked(out, raws[k], mine)
         return out
 
     def _picked(self, x: ir.Value, y: ir.Value, lanes: Sequence[int]) -> ir.Value:
