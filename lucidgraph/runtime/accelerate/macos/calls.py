@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ....ir import Graph, Node
-from ..domain import Axis, axes_of, collapsed
 from ..body import Body
+from ..domain import Axis, axes_of, collapsed
 from ..machine import Machine
 from ..values import PTR
 from ..views import View
