@@ -235,7 +235,8 @@ class _Kernel(KernelWriter):
             def point(v: ir.Value, mask: ir.Value | None) -> None:
                 within = b.sub(v, start)
                 self.number = b.udiv(within, I64(self.lanes.count))
-                if indices:
+                # One pass takes blocks as wide as there are; several take narrower ones, for what they keep.
+                if indices and self.body.passes > 1:
                     with b.if_then(narrow):
                         self.fetch(self.along(later, v))
                 at = _At(self.along(pointers, v), b.add(b.mul(number, padded), within), index)
