@@ -129,6 +129,10 @@ def _views(x: Any) -> Any:
     return x[::-1] * 2 + x.T[: x.shape[0], : x.shape[1]] if x.shape[0] == x.shape[1] else x[::2, ::-3] + 1
 
 
+def _near(x: Any) -> Any:
+    return x[:, ::2] + 1, x[:, ::-1] * 2, lg.sum(x[:, ::3], axis=1), lg.max(x[:, ::4], axis=0)
+
+
 def _moved(x: Any) -> Any:
     n = x.shape[0]
     places = np.array([n - 1, 0, -n])
@@ -168,9 +172,9 @@ def _attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "float32": (_rows, _long, _moved, _views, _product, _casts, _pairs, _placed, _rows_by_index),
+    "float32": (_rows, _long, _moved, _views, _near, _product, _casts, _pairs, _placed, _rows_by_index),
     "float64": (_rows, _long, _product, _pairs),
-    "int8": (_rows, _long, _moved, _views, _product, _casts),
+    "int8": (_rows, _long, _moved, _views, _near, _product, _casts),
     "float16": (_rows, _long, _moved, _product),
     "bool": (_long, _casts),
     "complex64": (_moved, _views),

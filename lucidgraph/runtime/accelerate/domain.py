@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...ir.types import Shape
-from .loops import Body
+from .body import NEAR, Body
 from .views import View
 
 
@@ -33,6 +33,23 @@ def _full_strides(view: View, full: Shape, reduced: tuple[int, ...]) -> tuple[in
         return tuple(0 if k in reduced else s for k, s in enumerate(view.strides))
     own = iter(view.strides)
     return tuple(0 if k in reduced else next(own) for k in range(len(full)))
+
+
+def forward(body: Body, axes: Sequence[Axis]) -> tuple[list[Axis], list[int]]:
+    """Reduced axes turned round that every operand walks backwards, and the bytes by which each operand's start moves.
+
+    Not where a reduction gives an index along the axis.
+    """
+    starts = [0] * (len(body.graph.inputs) + len(body.graph.outputs))
+    if not all(n.op.partial for n in body.graph.nodes if n.op.reduces):
+        return list(axes), starts
+    out = []
+    for axis in axes:
+        if axis.reduced and axis.size and max(axis.strides) <= 0 and min(axis.strides) < 0:
+            starts = [at + (axis.size - 1) * s for at, s in zip(starts, axis.strides, strict=True)]
+            axis = Axis(axis.size, True, tuple(-s for s in axis.strides))
+        out.append(axis)
+    return out, starts
 
 
 def collapsed(axes: Sequence[Axis]) -> list[Axis]:
@@ -66,7 +83,8 @@ def ordered(axes: list[Axis], itemsizes: Sequence[int], lanes: int, inputs: int)
         vectors = points / size * -(-size // lanes)
         per_vector = 1.0
         for stride, itemsize in zip(axis.strides, itemsizes, strict=True):
-            per_vector += 1.0 if stride in (0, itemsize) else lanes / 2
+            near = not stride % itemsize and stride // itemsize in NEAR
+            per_vector += 1.0 if stride in (0, itemsize) else 2.0 if near else lanes / 2
         rows = points / max(prod(a.size for a in axes if a.reduced), 1)
         total = vectors * per_vector + (rows * 12 if axis.reduced else 0)
         if total <= cost:

@@ -18,7 +18,8 @@ from ... import dtypes
 from ...ir import Graph, Node
 from ...ir.ops.core import Constant, Kernel
 from ...ir.types import Shape
-from .loops import ELEMENTWISE, Body
+from .body import Body
+from .loops import ELEMENTWISE
 from .machine import Machine
 from .values import I1, I32, I64, PTR, Value
 from .views import View
@@ -128,8 +129,8 @@ def arguments(full: Shape, inputs: Sequence[View | Gathered], outputs: Sequence[
     first = len(sources)
     order = [*range(first), *range(len(views), len(every)), *range(first, len(views))]  # what is written comes last
     pointers = [(slots.pointers + k, every[k]) for k in order]
-    places = (slots.HEAD.index(name) for name in ("number", "stop"))
-    return Arguments(layout, words, pointers, *places, prod(full[:-1]))
+    number, stop = (slots.HEAD.index(name) for name in ("number", "stop"))
+    return Arguments(layout, words, pointers, number, stop, prod(full[:-1]))
 
 
 def build(body: Body, layout: GatherLayout, machine: Machine) -> ir.Module:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from llvmlite import ir
@@ -22,160 +21,18 @@ from ...ir import Graph, Node
 from ...ir.ops.core import Constant
 from ...ir.types import Shape
 from . import arithmetic, compare, math
+from .body import EXPENSIVE_FLOPS, PADDING, STEPS, Body, Kept, Layout, Slots, lane_count, parts_of, pass_lanes
 from .machine import Machine
 from .reduce import FOLDS, Fold, State, sliced
-from .values import I64, PTR, Lanes, Pair, Value, element_bytes, register_type
+from .values import ALIGNMENT, I64, PTR, Lanes, Pair, Value, element_bytes, register_type
 from .writing import KernelWriter
 
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 """Every elementwise op that a kernel can hold."""
 
-_BLOCK: Final = 32
-"""How many vectors of states a reduction by columns has on the stack, if it is the only one."""
-_TOGETHER: Final = 4
-"""How many points of a reduction by columns change its states at once."""
-_EXPENSIVE_FLOPS: Final = 4
-_DEAR: Final = 12
-"""Instructions an element from which a value is kept for the next pass rather than computed again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What of a kernel's operands is fixed in its code.
-
-    ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
-    operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"`` or ``"strided"``. A
-    ``short`` vector axis does not fill two vectors.
-    """
-
-    columns: bool
-    outer: int
-    reduced: int
-    access: tuple[str, ...]
-    short: bool
-
-    @property
-    def axes(self) -> int:
-        return self.outer + self.reduced + 1
-
-
-@final
-class Slots:
-    """Where things stand in a kernel's arguments, an array of 64-bit integers."""
-
-    HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride", "kept_stride",
-            "past")
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.sizes = len(self.HEAD)
-        self.pointers = self.sizes + layout.outer + layout.reduced
-        self.strides = self.pointers + len(layout.access)
-        self.total = self.strides + len(layout.access) * layout.axes
-
-    def head(self, name: str) -> int:
-        return self.HEAD.index(name)
-
-    def stride(self, operand: int, axis: int) -> int:
-        return self.strides + operand * self.layout.axes + axis
-
-
-@final
-class Body:
-    """A fused graph read as loops: which values are full, and in which pass each is known."""
-
-    def __init__(self, graph: Graph, full: Shape) -> None:
-        self.graph = graph
-        self.full = full
-        self.level: dict[Node, int] = {}
-        self.is_full: dict[Node, bool] = {}
-        for node in graph.inputs:
-            self.level[node] = 0
-            self.is_full[node] = node.shape == full
-        for node in graph.nodes:
-            levels = [self.level[o] for o in node.operands]
-            if node.op.reduces:
-                self.level[node] = max(levels) + 1
-                self.is_full[node] = False
-            else:
-                self.level[node] = max(levels, default=0)
-                self.is_full[node] = any(self.is_full[o] for o in node.operands)
-        written = [self.level[n] for n in graph.outputs if n.shape == full]
-        folded = [self.level[n.operands[0]] for n in graph.nodes if n.op.reduces]
-        self.passes = 1 + max([*written, *folded], default=0)
-
-    def folds(self, level: int) -> list[Node]:
-        return [n for n in self.graph.nodes if n.op.reduces and self.level[n.operands[0]] == level]
-
-    def stored(self, level: int) -> list[int]:
-        """The outputs of full shape that this pass writes."""
-        return [k for k, n in enumerate(self.graph.outputs) if n.shape == self.full and self.level[n] == level]
-
-    @property
-    def row_outputs(self) -> list[int]:
-        return [k for k, n in enumerate(self.graph.outputs) if n.shape != self.full]
-
-    def shown(self) -> set[Node]:
-        """The folds that outputs are made of other than through full values."""
-        seen: set[Node] = set()
-        stack = [self.graph.outputs[k] for k in self.row_outputs]
-        while stack:
-            node = stack.pop()
-            if node not in seen:
-                seen.add(node)
-                stack.extend(() if node.op.reduces else node.operands)
-        return seen
-
-    def kept(self) -> dict[Node, int]:
-        """The full values computed in one pass and needed in a later one that are dear enough to be kept; and the
-        first pass that computes them, which may be later than the first that could."""
-        first: dict[Node, int] = {}
-        needed: dict[Node, int] = {}
-        for level in range(self.passes):
-            seen: set[Node] = set()
-            stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
-            while stack:
-                node = stack.pop()
-                if node in seen or not self.is_full[node] or not node.operands:
-                    continue
-                seen.add(node)
-                made = first.setdefault(node, level)
-                if made < level and node.op.work >= _DEAR:
-                    needed[node] = made
-                else:
-                    stack.extend(node.operands)
-        return needed
-
-    @property
-    def block(self) -> int:
-        """How many vectors a kernel by columns takes at a time: the states of all should stay in the nearest cache."""
-        return max(_BLOCK // max(sum(n.op.reduces for n in self.graph.nodes), 1), 4)
-
-    def work(self, level: int) -> list[Node]:
-        """The full values that a pass computes."""
-        kept = self.kept()
-        found: dict[Node, None] = {}
-        stack = [n.operands[0] for n in self.folds(level)] + [self.graph.outputs[k] for k in self.stored(level)]
-        while stack:
-            node = stack.pop()
-            known = kept.get(node, level) < level
-            if node.operands and node not in found and self.is_full[node] and not known:
-                found[node] = None
-                stack.extend(node.operands)
-        return list(found)
-
-
-def pass_lanes(body: Body, level: int, machine: Machine, short: bool) -> int:
-    """Two or four registers a vector where there is little to do with each element, one where there is much."""
-    work = body.work(level)
-    if short or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work) or len(work) > 24:
-        return machine.lanes
-    return machine.lanes * (4 if body.folds(level) and len(work) <= 4 else 2)
-
-
-def lane_count(body: Body, machine: Machine, short: bool = False) -> int:
-    """The lanes of a kernel by columns: those that suit its dearest pass."""
-    return min(pass_lanes(body, level, machine, short) for level in range(body.passes))
+_AHEAD: Final = 4096
+"""How many bytes ahead a reduction by columns asks for memory, where it reads shorter pieces of rows: the processor
+foresees only longer ones."""
 
 
 def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Module:
@@ -199,6 +56,7 @@ class _Kernel(KernelWriter):
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.keep_in = Kept(body)
         self.shown = body.shown()
+        self.spare = any(STEPS.get(access, 0) > 1 for access in layout.access)
         self.past: ir.Value | None = None
         """Whether full outputs go past the caches."""
         self.single = Lanes(self.b, 1, machine)
@@ -277,7 +135,7 @@ class _Kernel(KernelWriter):
         b = self.b
         row = b.srem(row, self.pieces)
         self.row_vector, self.row_reduced = self.vector, list(self.reduced_sizes)
-        if not self.layout.columns:
+        if not self.layout.across:
             self.row_vector = self.smaller(self.vector, b.sub(self.limit, b.mul(row, self.vector)))
         elif self.row_reduced:
             size = self.row_reduced[-1]
@@ -300,7 +158,7 @@ class _Kernel(KernelWriter):
                           place: ir.Value = place, level: int = level, states: _States = states) -> None:  # fmt: skip
                     at = self.along(pointers, v)
                     index = self.b.add(self.lanes.splat(v), self.lanes.iota())
-                    self.point(level, [_At(at, self.b.add(place, v), index)], mask, states)
+                    self.point(level, _At(at, self.b.add(place, v), index), mask, states)
 
                 self.span(I64(0), self.row_vector, point, once=self.long(level))
             self.finish(states, across=True)
@@ -312,14 +170,16 @@ class _Kernel(KernelWriter):
     def long(self, level: int) -> bool:
         """Whether a pass has too much code to be written twice."""
         work = self.body.work(level)
-        return len(work) > 24 or any(n.op.flops_per_element >= _EXPENSIVE_FLOPS for n in work)
+        if any(access in STEPS for access in self.layout.access):
+            return False  # under a mask those are read element by element
+        return len(work) > 24 or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work)
 
     def column(self, v: ir.Value, mask: ir.Value | None) -> None:
         """One vector along a kept axis, where nothing is reduced."""
         self.rows.clear()
         at_column = self.along(self.at_row, v)
         self.prepare(0, at_column, mask)
-        self.point(0, [_At(at_column, I64(0), self.lanes.splat(I64(0)))], mask, [])
+        self.point(0, _At(at_column, I64(0), self.lanes.splat(I64(0))), mask, [])
 
     def block(self, start: ir.Value, stop: ir.Value) -> None:
         """Several vectors along a kept axis, pass by pass and point by point of the reduced axes: memory is read in
@@ -362,39 +222,34 @@ class _Kernel(KernelWriter):
                 self.points(level, start, stop, states)
 
     def points(self, level: int, start: ir.Value, stop: ir.Value, states: _Arrays) -> None:
-        """A pass over a block: points in the order of memory, where it is cheap several together."""
+        """A pass over a block: points in the order of memory."""
         b = self.b
         padded = b.and_(b.add(b.sub(stop, start), I64(self.lanes.count - 1)), I64(-self.lanes.count))
-
-        def at(all_indices: list[list[ir.Value]]) -> None:
-            moved = [self.moved(self.at_row, indices, self.layout.outer) for indices in all_indices]
+        ahead = b.add(b.sdiv(I64(_AHEAD // 4), padded), I64(1))
+        narrow = b.icmp_signed("<", padded, I64(_AHEAD // 4))
+        with self.reduced_loops() as (indices, number):
+            pointers = self.moved(self.at_row, indices, self.layout.outer)
+            index = self.lanes.splat(indices[-1] if indices else I64(0))
+            later = self.moved(pointers, [ahead], self.layout.axes - 2) if indices else pointers
 
             def point(v: ir.Value, mask: ir.Value | None) -> None:
-                self.number = b.udiv(b.sub(v, start), I64(self.lanes.count))
-                ats = []
-                for indices, pointers in zip(all_indices, moved, strict=True):
-                    number: ir.Value = I64(0)
-                    for size, index in zip(self.row_reduced, indices, strict=True):
-                        number = b.add(b.mul(number, size), index)
-                    place = b.add(b.mul(number, padded), b.sub(v, start))
-                    index = self.lanes.splat(indices[-1] if indices else I64(0))
-                    ats.append(_At(self.along(pointers, v), place, index))
-                self.point(level, ats, mask, self.placed(states))
+                within = b.sub(v, start)
+                self.number = b.udiv(within, I64(self.lanes.count))
+                # One pass takes blocks as wide as there are; several take narrower ones, for what they keep.
+                if indices and self.body.passes > 1:
+                    with b.if_then(narrow):
+                        self.fetch(self.along(later, v))
+                at = _At(self.along(pointers, v), b.add(b.mul(number, padded), within), index)
+                self.point(level, at, mask, self.placed(states))
 
             self.span(start, stop, point, once=self.long(level))
 
-        if not self.row_reduced:
-            at([[]])
-            return
-        together = 1 if self.long(level) or self.body.stored(level) else _TOGETHER
-        with _nested(self, self.row_reduced[:-1]) as before:
-            size = self.row_reduced[-1]
-            whole = b.and_(size, I64(-together))
-            with self.loop(I64(0), whole, together) as first:
-                at([[*before, b.add(first, I64(k))] for k in range(together)])
-            if together > 1:
-                with self.loop(whole, size) as one:
-                    at([[*before, one]])
+    def fetch(self, pointers: Sequence[ir.Value]) -> None:
+        """Ask for the lines of full inputs there."""
+        for node, k in self.inputs.items():
+            if self.body.is_full[node] and self.layout.access[k] == "adjacent":
+                for line in range(0, self.lanes.count * node.dtype.itemsize, ALIGNMENT):
+                    self.lanes.fetch(self.lanes.offset(pointers[k], I64(line)))
 
     def array(self, typ: ir.Type) -> _Array:
         """Room for a vector of this type for each of a block's."""
@@ -474,32 +329,23 @@ class _Kernel(KernelWriter):
     def read(self, places: Sequence[ir.Value], types: Sequence[ir.Type]) -> State:
         return [self.b.load(p, typ=t) for p, t in zip(places, types, strict=True)]
 
-    def point(self, level: int, ats: Sequence[_At], mask: ir.Value | None, states: _States) -> None:
-        """What a pass does with one vector at each of some points."""
-        outputs = self.body.graph.outputs
-        shared: dict[Node, Value] = {}
-        written, taken = [], []
-        self.level, self.point_mask = level, mask
+    def point(self, level: int, at: _At, mask: ir.Value | None, states: _States) -> None:
+        """What a pass does with one vector."""
+        known: dict[Node, Value] = {}
+        self.level, self.pointers, self.point_mask, self.place = level, at.pointers, mask, at.place
         # Everything is read before anything is written: an output may lie where an input lay.
-        for at in ats:
-            known = dict(shared)
-            self.pointers, self.place = at.pointers, at.place
-            written += [(k, self.value(outputs[k], known), at) for k in self.body.stored(level)]
-            taken.append([self.value(fold.node.operands[0], known) for fold, _ in states])
-            shared = {node: value for node, value in known.items() if not self.body.is_full[node]}
-        for k, (fold, places) in enumerate(states):
+        written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
+        for fold, places in states:
+            value = self.value(fold.node.operands[0], known)
             lanes = self.state_lanes(fold)
             types = [v.type for v in fold.start(lanes)]
-            values = []
-            for at, value in zip(ats, [row[k] for row in taken], strict=True):
-                if mask is not None:
-                    value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
-                parts = [sliced(self.lanes, v, lanes.count) for v in (value, at.index)]
-                values += list(zip(*parts, strict=True))
-            new = fold.take_all(lanes, self.read(places, types), values)
+            if mask is not None:
+                value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
+            parts = [sliced(self.lanes, v, lanes.count) for v in (value, at.index)]
+            new = fold.take_all(lanes, self.read(places, types), list(zip(*parts, strict=True)))
             for p, n in zip(places, new, strict=True):
                 self.b.store(n, p)
-        for k, value, at in written:
+        for k, value in written:
             self.store(k, value, at.pointers[len(self.inputs) + k], mask)
 
     def finish(self, states: _States, across: bool) -> None:
@@ -567,6 +413,9 @@ class _Kernel(KernelWriter):
         pointer = self.pointers[k]
         if self.layout.access[k] == "same" or (row and not self.layout.columns):
             return self.lanes.load_same(node.dtype, pointer)
+        step = STEPS.get(self.layout.access[k])
+        if step is not None and self.point_mask is None:
+            return self.lanes.load_near(node.dtype, pointer, step)
         stride = None if self.layout.access[k] == "adjacent" else self.strides[k][-1]
         return self.lanes.load(node.dtype, pointer, stride, self.point_mask)
 
@@ -609,28 +458,6 @@ class _Kernel(KernelWriter):
             self.single.store(value, self.body.graph.outputs[k].dtype, pointer, None, None)
 
 
-PADDING: Final = 64
-"""Rows of kept values are as long as the widest vectors fill."""
-
-
-@final
-class Kept:
-    """The scratch rows of a kernel: ``slots`` says which one a kept value starts at, ``cell`` the bytes per element."""
-
-    def __init__(self, body: Body) -> None:
-        self.slots: dict[Node, int] = {}
-        self.count = 0
-        self.first = nodes = body.kept()
-        for node in nodes:
-            self.slots[node] = self.count
-            self.count += parts_of(node)
-        self.cell = max((max(4, node.dtype.itemsize // parts_of(node)) for node in nodes), default=0)
-
-
-def parts_of(node: Node) -> int:
-    return 2 if node.dtype.is_complex else 1
-
-
 class _At(NamedTuple):
     """A point of a pass: where the operands lie, the place of kept values, the index along the reduced axis."""
 
@@ -660,4 +487,4 @@ def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Valu
         yield [first, *rest]
 
 
-__all__ = ["ELEMENTWISE", "PADDING", "Body", "Kept", "Layout", "Slots", "build", "lane_count"]
+__all__ = ["ELEMENTWISE", "build"]

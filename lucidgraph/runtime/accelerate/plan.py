@@ -25,11 +25,11 @@ from ...ir.text import format_value
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
 from .arena import Arena, aligned
+from .body import NEAR, PADDING, Body, Kept, Layout, Slots, lane_count
 from .chains import ChainCode, Lead, Member, chain_kernel, chains_of, joined
-from .domain import Axis, axes_of, collapsed, ordered
+from .domain import Axis, axes_of, collapsed, forward, ordered
 from .executor import BRIEF_COST, SHARED_COST
 from .gathered import Gathered, GatherLayout
-from .loops import Body, Layout, Slots
 from .pieces import Pieces
 from .placing import Placing
 from .steps import Steps
@@ -311,7 +311,7 @@ class Planner:
         inputs = len(node.operands)
         axes, columns = pieces.arranged(
             [box[0].shape for box in views], [[v.strides for v in box] for box in views],
-            [v.dtype.itemsize for v in views[0]], loops.lane_count(body, self.machine), inputs,
+            [v.dtype.itemsize for v in views[0]], lane_count(body, self.machine), inputs,
         )  # fmt: skip
         known: dict[Layout, Addressed] = {}
         for box, own in zip(views, axes, strict=True):
@@ -349,14 +349,15 @@ class Planner:
         if count is None and any(run(self, graph, inputs, outputs, node) for run in self.system.singles):
             return
         body = Body(graph, full)
-        axes = axes_of(body, full, reduced, [*inputs, *outputs])
+        axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
+        inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
         axes = collapsed(axes)
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
         tile = tile_of(body, axes, items, self.machine, self.threads)
         if tile is not None:
             self.tiled(body, tile, [*inputs, *outputs], node, count)
             return
-        axes, columns = ordered(axes, items, loops.lane_count(body, self.machine), len(inputs))
+        axes, columns = ordered(axes, items, lane_count(body, self.machine), len(inputs))
         if self.worth_splitting(body, axes, columns):
             self.in_two_steps(body, axes, columns, inputs, outputs, node)
             return
@@ -365,7 +366,7 @@ class Planner:
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
         node: Node | None, limit: int = _NO_LIMIT, pieces: int = _NO_LIMIT, count: int | None = None,
-        short: bool | None = None, known: dict[Layout, Addressed] | None = None,
+        short: bool | None = None, known: dict[Layout, Addressed] | None = None, across: bool = False,
     ) -> None:  # fmt: skip
         """One command: the axes in the order outer, reduced, vector."""
         vector = axes[-1]
@@ -383,10 +384,12 @@ class Planner:
             elif vector.strides[k] == 0 and k < len(inputs):
                 access.append("same")
             else:
-                access.append("strided")
+                step = vector.strides[k] // view.dtype.itemsize
+                near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
+                access.append(NEAR.get(step, "strided") if near else "strided")
         if short is None:
             short = vector.size < 2 * self.machine.lanes
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short)
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, across=columns or across)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -394,16 +397,16 @@ class Planner:
             known[layout] = code
         slots = Slots(layout)
         items = [v.dtype.itemsize for v in views]
-        lanes = loops.lane_count(body, self.machine, short)
+        lanes = lane_count(body, self.machine, short)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
         folded = prod(a.size for a in axes if a.reduced)
-        kept = loops.Kept(body)
+        kept = Kept(body)
         chunk = self.columns_together(body, vector.size, rows, folded, lanes, kept) if columns else vector.size
         chunks = -(-vector.size // chunk) if columns else 1
-        span = chunk if columns else -(-vector.size // loops.PADDING) * loops.PADDING
-        kept_stride = (prod(a.size for a in inner) * span + loops.PADDING) * kept.cell
+        span = chunk if columns else -(-vector.size // PADDING) * PADDING
+        kept_stride = (prod(a.size for a in inner) * span + PADDING) * kept.cell
         moved = sum(v.touched for v in (*inputs, *outputs))
         written = sum(v.nbytes for v, n in zip(outputs, body.graph.outputs, strict=True) if n.shape == body.full)
         head = {
@@ -448,7 +451,7 @@ class Planner:
         made = self.command(name, code, tile.words(count), pointers, tile.items, cost, writes, node=node)
         made.form = f"in tiles of {tile.block} rows, {tile.layout.several} steps at a time"
 
-    def columns_together(self, body: Body, size: int, rows: int, folded: int, lanes: int, kept: loops.Kept) -> int:
+    def columns_together(self, body: Body, size: int, rows: int, folded: int, lanes: int, kept: Kept) -> int:
         """How many columns an item of work takes: many for long reads, but the kept values of all should stay near, and
         there should be items for all threads."""
         if not any(n.op.reduces for n in body.graph.nodes):
@@ -457,7 +460,7 @@ class Planner:
             wanted = body.block * lanes
             if kept.count:
                 wanted = min(wanted, _KEPT_BYTES // max(folded * kept.cell * kept.count, 1))
-            wanted = min(wanted, -(-size * rows // (4 * self.threads)))
+            wanted = min(wanted, -(-size * rows // self.threads))
         return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
 
     # -- one long reduction, in pieces
@@ -472,11 +475,11 @@ class Planner:
         if not any(a.reduced for a in axes):
             return False
         items = prod(a.size for a in axes[:-1] if not a.reduced)
-        split = axes[-1] if not columns else axes[-2]
+        split = axes[_cut(axes, columns)]
         points = prod(a.size for a in axes if a.reduced)
         least = _SPLIT_POINTS
         if columns:
-            items *= -(-axes[-1].size // (loops.lane_count(body, self.machine) * body.block))
+            items *= -(-axes[-1].size // (lane_count(body, self.machine) * body.block))
             points, least = points * axes[-1].size, _SPLIT_BLOCKS
         return items < 8 and split.size >= 16 and points >= least
 
@@ -485,7 +488,7 @@ class Planner:
         node: Node | None,
     ) -> None:  # fmt: skip
         """Partial results of fixed pieces, then theirs: the pieces do not depend on the number of threads."""
-        place = len(axes) - (2 if columns else 1)
+        place = _cut(axes, columns)
         split = axes[place]
         beside = prod(a.size for a in axes if a.reduced) // split.size
         # By columns, a piece is as many whole rows of the block as make up its points.
@@ -510,7 +513,8 @@ class Planner:
                     moves.append(0 if axis.reduced else _kept_stride(view, kept, axis))
             table.append(Axis(axis.size, axis.reduced, tuple(moves)))
         partial = Body(steps.partial, body.full)
-        self.nest(partial, table, columns, read, partials, node, limit=split.size, pieces=pieces)
+        self.nest(partial, table, columns, read, partials, node, limit=split.size, pieces=pieces,
+                  across=place < len(axes) - 1)  # fmt: skip
         finals = [steps.row_view(inputs[k]) for k in steps.final_inputs]
         count = prod(a.size for a in axes if a.reduced)
         self.fused(steps.final, [*partials, *finals], [steps.row_view(v) for v in outputs], node, count=count)
@@ -687,6 +691,12 @@ def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) ->
         others = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) != (out.strides, out.shape, out.offset)]
         found[out.buffer] = [b for b in same if b not in others]
     return found
+
+
+def _cut(axes: Sequence[Axis], columns: bool) -> int:
+    """The axis along which pieces are cut: the vectors' only where that is long, or the only one reduced."""
+    across = columns or (len(axes) > 1 and axes[-2].reduced and axes[-1].size < _PIECE)
+    return len(axes) - (2 if across else 1)
 
 
 def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:

@@ -22,8 +22,9 @@ from llvmlite import ir
 
 from ...ir import Node
 from ...ir.ops.core import Constant
+from .body import Body
 from .domain import Axis
-from .loops import ELEMENTWISE, Body
+from .loops import ELEMENTWISE
 from .machine import Machine
 from .reduce import FOLDS, Fold, Mean, State, Sum
 from .values import I32, I64, PTR, Value, element_bytes, memory_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from llvmlite import ir
@@ -117,6 +118,39 @@ class Lanes:
         raw = self._adjacent(element, pointer, mask) if stride is None else self._gather(element, pointer, stride, mask)
         return self.widened(raw, dtype)
 
+    def load_near(self, dtype: DType, pointer: ir.Value, step: int) -> ir.Value:
+        """Whole vectors, of which every ``step``-th element counts; -1: backwards. From 2 on, elements after the last
+        one are read as well, up to where the next would be."""
+        element = memory_type(dtype)
+        size = element_bytes(element)
+        if step < 0:
+            raw = self._adjacent(element, self.offset(pointer, I64((1 - self.count) * size)), None)
+            return self.widened(self._picked(raw, raw, range(self.count - 1, -1, -1)), dtype)
+        # Register by register: shuffles of longer vectors would be made lane by lane.
+        one = Lanes(self.b, min(self.count, self.machine.lanes * 4 // size), self.machine)
+        parts = [one._every(element, self.offset(pointer, I64(at * step * size)), step)
+                 for at in range(0, self.count, one.count)]  # fmt: skip
+        while len(parts) > 1:
+            both = range(2 * parts[0].type.count)
+            parts = [self._picked(x, y, both) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return self.widened(parts[0], dtype)
+
+    def _every(self, element: ir.Type, pointer: ir.Value, step: int) -> ir.Value:
+        """Every ``step``-th of the elements there, from ``step`` vectors."""
+        n, size = self.count, element_bytes(element)
+        raws = [self._adjacent(element, self.offset(pointer, I64(k * n * size)), None) for k in range(step)]
+        lanes = range(0, step * n, step)
+        out = self._picked(raws[0], raws[1], [min(lane, 2 * n - 1) for lane in lanes])
+        for k in range(2, step):
+            # The lanes that lie in this vector come from it, the others stay.
+            mine = [n + lane - k * n if lane // n == k else j for j, lane in enumerate(lanes)]
+            out = self._picked(out, raws[k], mine)
+        return out
+
+    def _picked(self, x: ir.Value, y: ir.Value, lanes: Sequence[int]) -> ir.Value:
+        """Lanes of two vectors, those of the second counted on."""
+        return self.b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), [I32(k) for k in lanes]))
+
     def load_same(self, dtype: DType, pointer: ir.Value) -> Value:
         """One element in every lane."""
         element = memory_type(dtype)
@@ -152,6 +186,10 @@ class Lanes:
                     made.set_metadata("nontemporal", self.b.module.add_metadata([I32(1)]))
                 with otherwise:
                     self._put(raw, pointer, mask)
+
+    def fetch(self, pointer: ir.Value) -> None:
+        """Ask for a line of memory that will be read; any address will do."""
+        self.intrinsic("prefetch", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)], "p0")
 
     def _put(self, raw: ir.Value, pointer: ir.Value, mask: ir.Value | None) -> None:
         size = element_bytes(raw.type.element)

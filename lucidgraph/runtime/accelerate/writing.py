@@ -26,6 +26,8 @@ class KernelWriter:
         self.fn.attributes.add("nounwind")
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
         self.lanes = Lanes(self.b, lanes, machine)
+        self.spare = False
+        """Whether the last element of a span is never in a whole vector."""
         self.whole: ir.Value | None = None
         """Under a mask that may be full: whether it is."""
 
@@ -72,7 +74,10 @@ class KernelWriter:
                 emit(v, self.mask(left))
                 self.whole = None
             return
-        whole = b.add(start, b.and_(b.sub(stop, start), I64(-count)))
+        length = b.sub(stop, start)
+        if self.spare:
+            length = b.select(b.icmp_signed(">", length, I64(0)), b.sub(length, I64(1)), length)
+        whole = b.add(start, b.and_(length, I64(-count)))
         with self.loop(start, whole, count) as v:
             emit(v, None)
         with b.if_then(b.icmp_signed("<", whole, stop)):

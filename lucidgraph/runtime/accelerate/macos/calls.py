@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from ....ir import Graph, Node
+from ..body import Body
 from ..domain import Axis, axes_of, collapsed
-from ..loops import Body
 from ..machine import Machine
 from ..values import PTR
 from ..views import View

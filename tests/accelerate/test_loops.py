@@ -1,0 +1,112 @@
+"""How kernels go over memory: small strides, axes backwards, blocks of columns, pieces, stores past the caches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lucidgraph as lg
+
+pytest.importorskip("llvmlite")
+backend = pytest.importorskip("lucidgraph.runtime.accelerate.backend")
+caches = pytest.importorskip("lucidgraph.runtime.accelerate.linux.caches")
+system = pytest.importorskip("lucidgraph.runtime.accelerate.system")
+
+RNG = np.random.default_rng(8)
+STEPS = [2, 3, 4, 5, -1, -2]
+SHAPES = [(1, 1), (3, 5), (2, 64), (5, 257), (40, 100)]
+
+
+def numbers(shape, dtype):
+    return (RNG.standard_normal(shape) * 50).astype(dtype)
+
+
+def run(fn, *args):
+    return lg.compile(fn, backend="accelerate")(*args)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int32", "complex64"])
+@pytest.mark.parametrize("step", STEPS)
+def test_strides_along_the_last_axis(step, dtype):
+    program = lg.compile(lambda x: (x[:, ::step] * 2, lg.sum(x[:, ::step], axis=1)), backend="accelerate")
+    for shape in SHAPES:
+        x = numbers(shape, dtype)
+        twice, total = program(x)
+        np.testing.assert_array_equal(twice, x[:, ::step] * x.dtype.type(2))
+        wide = x[:, ::step].astype({"i": np.int64, "f": np.float64, "c": np.complex128}[x.dtype.kind])
+        rtol = 2e-3 if dtype == "float16" else 1e-6
+        np.testing.assert_allclose(total, wide.sum(1), rtol=rtol, atol=1e-4)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_strides_under_dear_functions_and_indices(step):
+    x = numbers((7, 301), np.float32)
+    root, place = run(lambda x: (lg.exp(x[:, ::step] / 50), lg.argmax(x[:, ::step], axis=1)), x)
+    np.testing.assert_allclose(root, np.exp(x[:, ::step] / 50), rtol=1e-6)
+    np.testing.assert_array_equal(place, np.argmax(x[:, ::step], 1))
+
+
+def test_a_sum_walks_a_reversed_axis_but_an_index_counts_along_it():
+    x = numbers((70, 130), np.int32)
+    total, rows, first = run(lambda x: (lg.sum(x[::-1, ::-1]), lg.sum(x[::-1, ::-1], axis=1), lg.argmin(x[::-1])), x)
+    assert total == x.sum()
+    np.testing.assert_array_equal(rows, x[::-1].sum(1))
+    assert first == np.argmin(x[::-1])
+
+
+@pytest.mark.parametrize("columns", [1, 3, 100, 683, 8200])
+def test_long_sums_of_parts_of_rows(columns):
+    x = numbers((600, 8300), np.float32)
+    np.testing.assert_allclose(run(lambda x: lg.sum(x[:, :columns]), x), x[:, :columns].astype(float).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(300, 1100), (9, 33, 70), (2, 5, 1), (1, 4, 3), (4, 600, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_along_every_axis(shape, dtype):
+    x = RNG.standard_normal(shape).astype(dtype)
+    wide = x.astype(float)
+    for axis in range(len(shape)):
+
+        def norm(x, axis=axis):
+            centred = x - lg.mean(x, axis=axis, keepdims=True)
+            return centred / lg.sqrt(lg.mean(centred * centred, axis=axis, keepdims=True) + 0.1)
+
+        soft, normal, most = run(lambda x, a=axis: (lg.softmax(x, axis=a), norm(x), lg.argmax(x, axis=a)), x)
+        e = np.exp(wide - wide.max(axis, keepdims=True))
+        np.testing.assert_allclose(soft, e / e.sum(axis, keepdims=True), rtol=1e-5)
+        centred = wide - wide.mean(axis, keepdims=True)
+        deviation = np.sqrt(np.mean(centred * centred, axis, keepdims=True) + 0.1)
+        np.testing.assert_allclose(normal, centred / deviation, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(most, np.argmax(wide, axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_nan_among_rows_is_found(axis):
+    x = RNG.standard_normal((90, 210)).astype(np.float32)
+    x[37, 11] = np.nan
+    most, least, soft = run(lambda x: (lg.max(x, axis=axis), lg.min(x, axis=axis), lg.softmax(x, axis=axis)), x)
+    np.testing.assert_array_equal(most, x.max(axis))
+    np.testing.assert_array_equal(least, x.min(axis))
+    np.testing.assert_array_equal(np.isnan(soft), np.broadcast_to(np.isnan(x.sum(axis, keepdims=True)), x.shape))
+
+
+@pytest.mark.parametrize("shape", [(70_000,), (257, 301), (40, 3, 1000)])
+def test_stores_past_the_caches(shape):
+    be = backend.AccelerateBackend(system=replace(system.SYSTEM, cache=1))
+    for dtype in (np.float32, np.float64, np.float16, np.int8):
+        x = numbers(shape, dtype)
+        graph = lg.trace(lambda x: (x * 2, lg.where(x > 0, x, 0), lg.softmax(lg.astype(x, lg.float32) / 9, axis=-1)), x)
+        executable = be.compile(lg.passes.run_passes(graph, lg.passes.pipeline(be.takes, be.fuses)))
+        twice, positive, soft = executable([x])
+        np.testing.assert_array_equal(twice, x * x.dtype.type(2))
+        np.testing.assert_array_equal(positive, np.where(x > 0, x, 0))
+        e = np.exp(x.astype(float) / 9 - (x.astype(float) / 9).max(-1, keepdims=True))
+        np.testing.assert_allclose(soft, e / e.sum(-1, keepdims=True), rtol=1e-4, atol=1e-7)
+
+
+def test_the_last_cache(tmp_path):
+    assert caches.last_cache(7, tmp_path) == 7
+    for k, size in enumerate(["48K", "2M\n", "strange"]):
+        (tmp_path / f"index{k}").mkdir()
+        (tmp_path / f"index{k}" / "size").write_text(size)
+    assert caches.last_cache(7, tmp_path) == 2 << 20
