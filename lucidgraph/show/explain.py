@@ -34,9 +34,9 @@ def explain(
     """
     count = len(history)
     lines = [f"{label} on the {backend} backend: {count or 'no'} program{'' if count == 1 else 's'} traced"]
-    lines += [f"  {k}. {plain(str(event))}" for k, event in enumerate(history, 1)]
     if dispatch:
-        lines.append(f"Calls come in {dispatch}")
+        lines[0] += f"; calls come in {dispatch}"
+    lines += [f"  {k}. {plain(str(event))}" for k, event in enumerate(history, 1)]
     if not passes:
         return "\n".join(lines)
     final = passes[-1][1]
