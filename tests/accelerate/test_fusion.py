@@ -158,3 +158,55 @@ def test_chains_of_20_000(chain):
     assert len(plain.nodes) >= 19_000
     (actual,) = compiled(fuse(plain), (x,))
     np.testing.assert_allclose(actual, value(plain, (x,))[0], rtol=1e-12)
+
+
+def test_what_a_late_pass_computes_first_is_not_taken_from_an_earlier_one():
+    """A function of the operand alone that no reduction before the last pass needs."""
+    x = np.random.default_rng(1).standard_normal((70, 130)).astype(np.float32)
+
+    def fn(x):
+        e = lg.exp(x - lg.max(x, axis=1, keepdims=True))
+        share = e / lg.sum(e, axis=1, keepdims=True)
+        late = lg.tanh(x)
+        weight = lg.sum(share * late, axis=1, keepdims=True)
+        return share + late * weight, lg.sin(x) * weight
+
+    wide = x.astype(np.float64)
+    e = np.exp(wide - wide.max(1, keepdims=True))
+    share, late = e / e.sum(1, keepdims=True), np.tanh(wide)
+    weight = (share * late).sum(1, keepdims=True)
+    compiled = lg.compile(fn, backend="accelerate")
+    lg.compile(lambda x: lg.cumsum(x * np.nan, axis=1), backend="accelerate")(x)
+    for actual, exact in zip(compiled(x), (share + late * weight, np.sin(wide) * weight), strict=True):
+        np.testing.assert_allclose(actual, exact, rtol=2e-5, atol=1e-6)
+
+
+def test_a_sum_over_all_axes_begins_in_the_kernel_of_its_rows():
+    x = np.random.default_rng(2).standard_normal((64, 96)).astype(np.float32)
+
+    def fn(x, g):
+        return lg.value_and_grad(lambda v: lg.sum(lg.softmax(v, axis=1) * g))(x)
+
+    fused = fuse(lowered(fn, (x, x)))
+    assert max(t.size for n in fused.nodes if n.name == "kernel" for t in n.types[:1]) == 64
+    e = np.exp(x.astype(np.float64))
+    share = e / e.sum(1, keepdims=True)
+    total, gradient = compiled(fused, (x, x))
+    np.testing.assert_allclose(total, (share * x).sum(), rtol=1e-6)
+    np.testing.assert_allclose(gradient, share * (x - (share * x).sum(1, keepdims=True)), rtol=1e-4, atol=1e-7)
+
+
+def test_sums_over_columns_read_the_operand_not_a_normalised_copy():
+    """The gradients of a layer norm's weight and bias are one kernel that makes the normalised rows again."""
+    x = np.random.default_rng(2).standard_normal((256, 128)).astype(np.float32)
+
+    def loss(x, w, b, g):
+        centred = x - lg.mean(x, axis=1, keepdims=True)
+        return lg.sum((centred / lg.sqrt(lg.mean(centred * centred, axis=1, keepdims=True) + 1e-5) * w + b) * g)
+
+    gradient = lg.grad(loss, argnums=(0, 1, 2))
+    fused = fuse(lowered(gradient, (x, x[0], x[1], x)))
+    full = [t for n in fused.nodes if n.name == "kernel" for t in n.types if t.size == x.size]
+    assert len(full) == 1
+    (ops,) = [ops for ops in members(fused) if ops.count("sum") == 2 and "sqrt" not in ops]
+    assert "divide" in ops
