@@ -158,12 +158,20 @@ class FutexPool(Pool):
         return b.icmp_signed("==", b.load_atomic(self.asleep, "seq_cst", 4, typ=I32), I32(0))
 
     def start(self, worker: ir.Function) -> None:
-        """``i32 start(i64 first, i64 last)``: start threads first to last; how many could be."""
+        """``i32 start(i64 first, i64 last)``: start threads first to last; how many could be.
+
+        A forked child has none of its parent's threads, and may have what they were in the middle of: before the first
+        thread is started, nothing is left to claim and nobody asleep.
+        """
         fn = ir.Function(self.module, ir.FunctionType(I32, [I64, I64]), "start")
         b = ir.IRBuilder(fn.append_basic_block("entry"))
         thread, at = b.alloca(I64), b.alloca(I64)
         first, last = fn.args
         b.store(first, at)
+        with b.if_then(b.icmp_signed("==", first, I64(1))):
+            number = b.and_(b.load_atomic(self.claims, "monotonic", 8, typ=I64), I64(-1 << 32))
+            b.store_atomic(number, self.claims, "seq_cst", 8)
+            b.store_atomic(I32(0), self.asleep, "seq_cst", 4)
         head, body, after = (fn.append_basic_block(n) for n in ("head", "body", "after"))
         b.branch(head)
         b.position_at_end(head)
