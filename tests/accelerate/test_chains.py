@@ -9,7 +9,7 @@ import pytest
 import lucidgraph as lg
 from lucidgraph.ir.evaluate import evaluate
 
-plan = pytest.importorskip("lucidgraph.runtime.accelerate.plan")
+settling = pytest.importorskip("lucidgraph.runtime.accelerate.settling")
 from lucidgraph.runtime.accelerate import chains  # noqa: E402
 from lucidgraph.runtime.accelerate.backend import AccelerateBackend  # noqa: E402
 from lucidgraph.runtime.accelerate.executor import EXECUTOR  # noqa: E402
@@ -29,7 +29,7 @@ def threads():
 @pytest.fixture
 def eager(monkeypatch):
     """Everything is worth a chain."""
-    monkeypatch.setattr(plan, "SHARED_COST", 0)
+    monkeypatch.setattr(settling, "SHARED_COST", 0)
     monkeypatch.setattr(chains, "BRIEF_COST", 1)
 
 

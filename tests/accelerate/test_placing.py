@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import lucidgraph as lg
-from lucidgraph.runtime.accelerate.plan import Plan, Planner
+from lucidgraph.runtime.accelerate.commands import Plan
+from lucidgraph.runtime.accelerate.plan import Planner
 from lucidgraph.runtime.accelerate.tables import TABLE
 from lucidgraph.wiring import backend
 from tests.accelerate.programs import graph_for, outputs

@@ -17,13 +17,14 @@ from ...ir.ops.core import Input, Kernel
 from ..backend import Executable, IBackend, Strides, host_array
 from ..cache import Cache
 from . import attention
+from .commands import STOP, Plan
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
 from .layouts import data_address
 from .listing import listed
 from .math import KEEPS
 from .memory import BLOCKS, LARGE, empty
-from .plan import STOP, Plan, Planner
+from .plan import Planner
 from .system import SYSTEM, System
 from .tables import TABLE
 

@@ -24,7 +24,7 @@ from .values import I8, I64, PTR, Routine
 from .writing import KernelWriter
 
 if TYPE_CHECKING:
-    from .plan import Addressed, Command
+    from .commands import Addressed, Command
 
 _NEAR: Final = 1 << 20
 """The second cache, in bytes: rows of a unit that do not fit are not there when the next command comes to them."""

@@ -19,10 +19,11 @@ from ...dtypes import DType
 from ...ir import Node
 from ...ir.types import Shape
 from .arithmetic import extremum
+from .commands import STOP
 from .machine import Machine
 from .pieces import boxes_around
 from .placing import joined, ones, padded
-from .plan import STOP, Planner, Rule
+from .plan import Planner, Rule
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
 from .writing import KernelWriter

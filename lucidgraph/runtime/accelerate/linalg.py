@@ -14,7 +14,8 @@ from ...ir.op import get
 from ...ir.ops.core import Input
 from . import blas, gemm
 from .chains import Lead
-from .plan import Addressed, Command, Planner, Rule
+from .commands import Addressed, Command
+from .plan import Planner, Rule
 from .views import View
 
 _CALL: Final = 1 << 14

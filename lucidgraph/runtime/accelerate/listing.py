@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .plan import STOP, Command, Plan
+from .commands import STOP, Command, Plan
 
 
 def listed(plan: Plan) -> str:

@@ -6,12 +6,11 @@ The table is data. Kernels are shared between plans, whatever their sizes; only 
 from __future__ import annotations
 
 import hashlib
-import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -24,14 +23,15 @@ from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, Stop
 from ...ir.text import format_value
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
-from .arena import Arena, aligned
 from .body import NEAR, PADDING, Body, Kept, Layout, Slots, lane_count
-from .chains import ChainCode, Lead, Member, chain_kernel, chains_of, joined
+from .chains import Lead, chain_kernel
+from .commands import STOP, Addressed, Buffer, Command, Plan
 from .domain import Axis, axes_of, collapsed, forward, ordered
-from .executor import BRIEF_COST, SHARED_COST
+from .executor import BRIEF_COST
 from .gathered import Gathered, GatherLayout
 from .pieces import Pieces
 from .placing import Placing
+from .settling import Settling
 from .steps import Steps
 from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
@@ -45,77 +45,6 @@ _CACHE_SHARE: Final = 0.75
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
 _NO_LIMIT: Final = (1 << 62) - 1
-
-STOP: Final = -1
-"""In place of a buffer: the two words through which a kernel ends a run."""
-
-
-@dataclass(slots=True)
-class Buffer:
-    """Memory of a plan: ``kind`` is ``"input"``, ``"captured"``, ``"temporary"`` or ``"output"``, ``index`` its place
-    among those. ``first`` and ``last`` are the commands that write it first and read it last."""
-
-    kind: str
-    nbytes: int
-    index: int = 0
-    first: int = -1
-    last: int = -1
-    offset: int = 0
-
-
-class Addressed(Protocol):
-    """Code with a kernel in it: compiled, or of the host."""
-
-    def address(self, name: str) -> int: ...
-
-
-@dataclass(slots=True)
-class Command:
-    """A kernel's run: its arguments, with pointers still as (place, buffer, offset)."""
-
-    name: str
-    code: Addressed
-    words: list[int]
-    pointers: list[tuple[int, int, int]]
-    items: int
-    split: bool
-    cost: int
-    node: Node | None = None
-    replaces: dict[int, list[int]] = field(default_factory=dict)
-    """For a buffer written: the buffers read whose places it may take, element for element."""
-    moved: int = 0
-    """The bytes it reads and writes, each array once."""
-    idle: bool = False
-    """Whether it copies what lies in its place already."""
-    form: str = ""
-    """How it goes over its domain, in words."""
-    writes: int = 1
-    """How many of the pointers, the last ones, are written."""
-    lead: Lead | None = None
-    """The rows its items run over."""
-    number: int = -1
-    """Which argument is the command's number in the table, from 1 on: by it a kernel says that it ends the run."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """Everything a call needs but addresses."""
-
-    commands: list[Command] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
-    captured: list[np.ndarray[Any, Any]] = field(default_factory=list)
-    outputs: list[TensorType] = field(default_factory=list)
-    reused: dict[int, int] = field(default_factory=dict)
-    """Outputs that lie in a donated input, by their numbers."""
-    arena: int = 0
-    scratch: int = 0
-    threads: int = 1
-    """At most so many may run it: each has its part of the scratch memory."""
-
-    @property
-    def cost(self) -> int:
-        return sum(c.cost for c in self.commands)
-
 
 @final
 class Planner:
@@ -142,7 +71,6 @@ class Planner:
         self.plan = Plan(threads=threads)
         self.views: dict[Node, tuple[View, ...]] = {}
         self.scratch_of: list[tuple[Command, int]] = []
-        self.replaced: set[int] = set()
         self.alike: dict[tuple[Node, ...], list[Node]] = {}
         """The nodes of several operands, by these: some are made together."""
         for node in graph.nodes:
@@ -155,7 +83,6 @@ class Planner:
         self.through = gathered.lazy(graph)
         """The gathers that kernels read through."""
         self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
-        self.chains: list[list[Member]] = []
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
@@ -164,12 +91,9 @@ class Planner:
         for node in self.graph.nodes:
             self.place(node)
         self.finish_outputs()
-        if self.threads > 1 and self.plan.cost >= SHARED_COST:
-            kept = (k for k, b in enumerate(self.plan.buffers) if b.kind != "temporary" and not self.is_donated(b))
-            self.chains = chains_of(self.plan.commands, self.threads, frozenset(kept))
-        self.reuse_donated()
-        self.assign()
-        self.join()
+        Settling(self.plan, self.donated, self.moves, self.scratch_of).run(
+            lambda: self.code("chain", lambda: chain_kernel(self.machine))
+        )
         return self.plan
 
     # -- buffers
@@ -563,93 +487,6 @@ class Planner:
             taken.add(view.buffer)
             buffer.kind, buffer.index = "output", k
             self.plan.outputs.append(TensorType(node.shape, node.dtype))
-
-    def dying(self, buffer: Buffer) -> Buffer | None:
-        """A temporary read for the last time by the command that writes ``buffer``, which may lie in its place."""
-        if buffer.first < 0:
-            return None
-        command = self.plan.commands[buffer.first]
-        for place in command.replaces.get(self.number_of[id(buffer)], ()):
-            other = self.plan.buffers[place]
-            dies = other.kind == "temporary" and other.last == buffer.first and other.nbytes == buffer.nbytes
-            if dies and id(other) not in self.replaced:
-                self.replaced.add(id(other))
-                return other
-        return None
-
-    def is_donated(self, buffer: Buffer) -> bool:
-        return buffer.kind == "input" and buffer.index in self.donated
-
-    def reuse_donated(self) -> None:
-        """Put outputs where donated inputs lay, if nothing reads those later."""
-        for number, buffer in enumerate(self.plan.buffers):
-            if buffer.kind != "output" or buffer.first < 0:
-                continue
-            for place in self.plan.commands[buffer.first].replaces.get(number, ()):
-                other = self.plan.buffers[place]
-                free = self.is_donated(other) and other.last == buffer.first
-                if free and other.nbytes == buffer.nbytes and other.index not in self.plan.reused.values():
-                    self.plan.reused[buffer.index] = other.index
-                    break
-
-    def assign(self) -> None:
-        """Offsets in the arena: first fit, in the order in which the temporaries are written."""
-        self.number_of = {id(b): k for k, b in enumerate(self.plan.buffers)}
-        temporaries = sorted(
-            (b for b in self.plan.buffers if b.kind == "temporary" and b.nbytes), key=lambda b: b.first
-        )
-        arena = Arena()
-        # Threads in a chain may be at any of its commands: its buffers are all alive from its first to its last.
-        starts = list(range(len(self.plan.commands)))
-        for chain in self.chains:
-            for member in chain:
-                starts[member.command] = chain[0].command
-        # By the command that reads them last; what another has replaced does not come free.
-        ends: list[tuple[int, int]] = []
-        for k, buffer in enumerate(temporaries):
-            while ends and (ends[0][0] < 0 or starts[ends[0][0]] < starts[buffer.first]):
-                dead = temporaries[heapq.heappop(ends)[1]]
-                if id(dead) not in self.replaced:
-                    arena.give(dead.offset, dead.nbytes)
-            dying = self.dying(buffer)
-            buffer.offset = arena.take(buffer.nbytes) if dying is None else dying.offset
-            heapq.heappush(ends, (buffer.last, k))
-        for number, source, target in self.moves:
-            if id(self.plan.buffers[source]) in self.replaced:
-                both = self.plan.buffers[source], self.plan.buffers[target]
-                if all(b.kind == "temporary" for b in both) and both[0].offset == both[1].offset:
-                    self.plan.commands[number].idle = True
-        self.plan.arena = arena.size
-        scratch = self.plan.arena
-        if self.plan.scratch:
-            self.plan.arena += aligned(self.plan.scratch)
-            self.plan.buffers.append(Buffer("temporary", self.plan.scratch, offset=scratch))
-            for command, slot in self.scratch_of:
-                command.pointers.append((slot, len(self.plan.buffers) - 1, 0))
-
-    def join(self) -> None:
-        """Put one command in the place of each chain, and number those that need it."""
-        commands, merged, at = self.plan.commands, list[Command](), 0
-        for chain in self.chains:
-            first, stop = chain[0].command, chain[-1].command + 1
-            members = commands[first:stop]
-            words, starts = joined(chain, commands)
-            pointers = [
-                (start + slot, buffer, offset)
-                for start, c in zip(starts, members, strict=True)
-                for slot, buffer, offset in c.pointers
-            ]
-            kernel = self.code("chain", lambda: chain_kernel(self.machine))
-            code = ChainCode(kernel, [c.code for c in members], words)
-            name, cost = " | ".join(c.name for c in members), sum(c.cost for c in members)
-            made = Command(name, code, words, pointers, self.threads, True, cost, writes=0)
-            made.moved, made.form = sum(c.moved for c in members), "a chain over the same rows"
-            merged += [*commands[at:first], made]
-            at = stop
-        self.plan.commands = merged + commands[at:]
-        for number, command in enumerate(self.plan.commands, start=1):
-            if command.number >= 0:
-                command.words[command.number] = number
 
 
 def name_of(body: Body) -> str:
