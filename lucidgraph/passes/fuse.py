@@ -38,6 +38,7 @@ class _Fusion:
         self.base: dict[Node, Node] = {}
         """What a chain of views starts from."""
         self.place_of = {node: k for k, node in enumerate(graph.nodes)}
+        self.sharing: Sharing | None = None
         self.in_two: dict[Node, tuple[int, ...]] = {}
         """Reductions that could begin in the kernel of what they read, over these of their axes."""
 
@@ -54,11 +55,16 @@ class _Fusion:
         self.sharing = Sharing(self.order, self.unit_of, self.base, self.graph.outputs, self.merged, MAX_MEMBERS)
         self.sharing.run()
         fused = self.rebuilt()
-        # The units stand in a ring: the nodes in them, with the arrays they hold, must not wait for its collection.
-        for unit in self.unit_of.values():
+        self.dropped()
+        return fused
+
+    def dropped(self) -> None:
+        """Break the ring of units, and the one with ``sharing``: nodes, with the arrays they hold, must not wait for
+        their collection."""
+        self.sharing = None
+        for unit in {*self.order, *self.unit_of.values()}:
             unit.members.clear()
             unit.reads.clear()
-        return fused
 
     def unit(self, full: Shape | None) -> Unit:
         made = Unit(self.count, full)
@@ -310,6 +316,7 @@ def fuse(graph: Graph) -> Graph:
     fusion = _Fusion(graph)
     fusion.run()
     if fusion.in_two:
+        fusion.dropped()
         fusion = _Fusion(_in_two(graph, fusion.in_two))
         fusion.run()
     return fusion.finished()

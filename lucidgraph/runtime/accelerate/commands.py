@@ -76,6 +76,11 @@ class Plan:
     threads: int = 1
     """At most so many may run it: each has its part of the scratch memory."""
 
+    def buffer(self, kind: str, nbytes: int, index: int = 0) -> int:
+        """A new buffer's number."""
+        self.buffers.append(Buffer(kind, nbytes, index))
+        return len(self.buffers) - 1
+
     @property
     def cost(self) -> int:
         return sum(c.cost for c in self.commands)

@@ -52,6 +52,17 @@ def forward(body: Body, axes: Sequence[Axis]) -> tuple[list[Axis], list[int]]:
     return out, starts
 
 
+def by_memory(body: Body, axes: Sequence[Axis]) -> list[Axis]:
+    """Kept axes, then reduced ones in the order in which operands lie in memory: of a transposed array, turned back.
+
+    Not where a reduction gives an index along its axes.
+    """
+    kept, reduced = [a for a in axes if not a.reduced], [a for a in axes if a.reduced]
+    if not all(n.op.partial for n in body.graph.nodes if n.op.reduces):
+        return list(axes)
+    return [*kept, *sorted(reduced, key=lambda axis: -sum(map(abs, axis.strides)))]
+
+
 def collapsed(axes: Sequence[Axis]) -> list[Axis]:
     """Without axes of size 1, and with neighbours joined that every operand walks as one."""
     out: list[Axis] = []

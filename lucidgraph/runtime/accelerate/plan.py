@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -25,8 +26,8 @@ from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
 from .body import NEAR, PADDING, Body, Kept, Layout, Slots, lane_count
 from .chains import Lead, chain_kernel
-from .commands import STOP, Addressed, Buffer, Command, Plan
-from .domain import Axis, axes_of, collapsed, forward, ordered
+from .commands import STOP, Addressed, Command, Plan
+from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
 from .executor import BRIEF_COST
 from .gathered import Gathered, GatherLayout
 from .pieces import Pieces
@@ -82,11 +83,12 @@ class Planner:
         self.lazy = pieces.lazy(graph)
         self.through = gathered.lazy(graph)
         """The gathers that kernels read through."""
-        self.placing = Placing(graph, donated, lambda node: self.temporary(node.shape, node.dtype))
+        # Of the plan, not of the planner: that would be a circle, and hold what the graph captured.
+        self.placing = Placing(graph, donated, partial(_room, self.plan))
 
     def run(self) -> Plan:
         for k, node in enumerate(self.graph.inputs):
-            view = View.whole(self.buffer("input", node.type.nbytes, k), node.shape, node.dtype)
+            view = View.whole(self.plan.buffer("input", node.type.nbytes, k), node.shape, node.dtype)
             self.views[node] = (replace(view, strides=self.strides.get(k, view.strides)),)
         for node in self.graph.nodes:
             self.place(node)
@@ -98,18 +100,14 @@ class Planner:
 
     # -- buffers
 
-    def buffer(self, kind: str, nbytes: int, index: int = 0) -> int:
-        self.plan.buffers.append(Buffer(kind, nbytes, index))
-        return len(self.plan.buffers) - 1
-
     def temporary(self, shape: Shape, dtype: DType) -> View:
-        return View.whole(self.buffer("temporary", prod(shape) * dtype.itemsize), shape, dtype)
+        return View.whole(self.plan.buffer("temporary", prod(shape) * dtype.itemsize), shape, dtype)
 
     def constant(self, array: np.ndarray[Any, Any], dtype: DType) -> View:
         """A value known now."""
         array = np.ascontiguousarray(array, dtype.numpy).reshape(np.shape(array))
         self.plan.captured.append(array)
-        return View.whole(self.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
+        return View.whole(self.plan.buffer("captured", array.nbytes, len(self.plan.captured) - 1), array.shape, dtype)
 
     def view(self, node: Node) -> View:
         """Where a value lies. What is in pieces so far is put together, what is to be read through indices is gathered,
@@ -275,7 +273,7 @@ class Planner:
         body = Body(graph, full)
         axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
         inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
-        axes = collapsed(axes)
+        axes = collapsed(by_memory(body, axes))
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
         tile = tile_of(body, axes, items, self.machine, self.threads)
         if tile is not None:
@@ -487,6 +485,10 @@ class Planner:
             taken.add(view.buffer)
             buffer.kind, buffer.index = "output", k
             self.plan.outputs.append(TensorType(node.shape, node.dtype))
+
+
+def _room(plan: Plan, node: Node) -> View:
+    return View.whole(plan.buffer("temporary", node.type.nbytes), node.shape, node.dtype)
 
 
 def name_of(body: Body) -> str:
