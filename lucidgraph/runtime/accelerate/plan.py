@@ -36,6 +36,8 @@ from .settling import Settling
 from .steps import Steps
 from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
+from .turning import WORDS as TURNING
+from .turning import turning, turning_kernel
 from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
@@ -270,7 +272,10 @@ class Planner:
             return
         if count is None and any(run(self, graph, inputs, outputs, node) for run in self.system.singles):
             return
+        if [n.op for n in graph.nodes] == [StopGradientBackward] and self.turned(inputs[0], outputs[0]):
+            return
         body = Body(graph, full)
+        inputs = self.straightened(body, reduced, inputs, outputs)
         axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
         inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
         axes = collapsed(by_memory(body, axes))
@@ -284,6 +289,23 @@ class Planner:
             self.in_two_steps(body, axes, columns, inputs, outputs, node)
             return
         self.nest(body, axes, columns, inputs, outputs, node, count=count)
+
+    def straightened(
+        self, body: Body, reduced: tuple[int, ...], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> list[View]:
+        """The inputs, copied where the kernel's vectors would jump from line to line in them."""
+        if not any(v.shape == body.full and turning(v, _row_major(v)) for v in inputs):
+            return list(inputs)
+        views = [*inputs, *outputs]
+        axes = collapsed(by_memory(body, axes_of(body, body.full, reduced, views)))
+        items = [v.dtype.itemsize for v in views]
+        vector = ordered(axes, items, lane_count(body, self.machine), len(inputs))[0][-1]
+        return [
+            self.contiguous(v)
+            if v.shape == body.full and vector.strides[k] not in (0, v.dtype.itemsize) and turning(v, _row_major(v))
+            else v
+            for k, v in enumerate(inputs)
+        ]
 
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
@@ -451,6 +473,19 @@ class Planner:
             if (x.offset, x.strides) == (out.offset, out.strides):
                 self.moves.append((number, x.buffer, out.buffer))
 
+    def turned(self, x: View, out: View) -> bool:
+        """A copy by square tiles, where one is called for."""
+        values = turning(x, out)
+        if values is None:
+            return False
+        size = x.dtype.itemsize
+        code = self.code(f"turning {size}", lambda: turning_kernel(size, self.machine))
+        words = [values.get(name, 0) for name in TURNING]
+        pointers = [(TURNING.index("x"), x), (TURNING.index("y"), out)]
+        made = self.command("copy", code, words, pointers, values["first"] * values["blocks"], 2 * x.nbytes, 1)
+        made.form = "in tiles, turned"
+        return True
+
     def contiguous(self, x: View) -> View:
         if x.contiguous:
             return x
@@ -485,6 +520,10 @@ class Planner:
             taken.add(view.buffer)
             buffer.kind, buffer.index = "output", k
             self.plan.outputs.append(TensorType(node.shape, node.dtype))
+
+
+def _row_major(view: View) -> View:
+    return View.whole(-1, view.shape, view.dtype)
 
 
 def _room(plan: Plan, node: Node) -> View:
