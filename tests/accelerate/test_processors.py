@@ -217,7 +217,10 @@ def test_attention(cpu: str, queries: int):
 ALLOWED = {"fmod", "fmodf", "memcpy", "memset", "memmove", "bzero"}
 """What kernels may call: the remainder of floats, and memory functions, which every C library has."""
 LIBRARY = {
-    FutexPool: {"syscall", "pthread_create", "pthread_detach", "sched_yield"},
+    FutexPool: {
+        "syscall", "pthread_create", "pthread_detach", "pthread_setaffinity_np", "sched_getaffinity", "sched_getcpu",
+        "sched_yield",
+    },
     DispatchPool: {"dispatch_apply_f"},
 }
 PYTHON = {"PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals"}

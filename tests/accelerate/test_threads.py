@@ -192,6 +192,18 @@ def test_fork():
     """) == "0 0 0 0 0 0"  # fmt: skip
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's own threads run the parts")
+def test_workers_keep_off_the_callers_processor():
+    assert alone("""
+        lg.set_threads(2)
+        big = np.ones((2000, 2000), np.float32)
+        lg.compile(lambda x: lg.sum(lg.exp(x)), backend="accelerate")(big)
+        mine = os.sched_getaffinity(0)
+        others = [os.sched_getaffinity(int(t)) for t in os.listdir("/proc/self/task")]
+        print(len(mine) == 1 or any(o < mine and len(o) == len(mine) - 1 for o in others))
+    """) == "True"  # fmt: skip
+
+
 @posix
 def test_an_interrupt_ends_a_long_call():
     assert alone("""

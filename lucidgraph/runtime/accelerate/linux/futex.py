@@ -17,6 +17,8 @@ _FUTEX: Final = {"x86_64": 202, "aarch64": 98}
 _WAIT_PRIVATE: Final = 128
 _WAKE_PRIVATE: Final = 129
 _EVERYBODY: Final = 1024
+_PROCESSORS: Final = 1024
+"""How many a set of processors has room for, as in the C library."""
 
 
 class FutexPool(Pool):
@@ -27,6 +29,10 @@ class FutexPool(Pool):
     claimed a part finds the job's other words in place, for they change only when all parts are done. Workers spin for
     a while, then sleep until the number moves. Those that sleep are counted: while there are none, handing out work
     takes a fraction of a microsecond and no call of the system.
+
+    The system may put a thread that is woken on the processor of the one that wakes it, to wait there for milliseconds
+    until it is moved. So workers are told to keep off the caller's processor, whenever that is another than the last
+    time.
     """
 
     starts = True
@@ -41,6 +47,13 @@ class FutexPool(Pool):
         job = self._global("job", ir.ArrayType(I64, 4))
         self.job = {name: job.gep([I32(0), I32(k)]) for k, name in enumerate(("fn", "args", "items", "parts"))}
         self.syscall = self._outside("syscall", I64, [I64, PTR, I64, I64, PTR, PTR, I64])
+        self.workers = self._global("workers", ir.ArrayType(I64, _EVERYBODY))
+        self.started = self._global("started", I64)
+        self.home = self._global("home", I32)
+        self.home.initializer = I32(-1)
+        self.processor = self._outside("sched_getcpu", I32, [])
+        self.allowed = self._outside("sched_getaffinity", I32, [I32, I64, PTR])
+        self.keep_to = self._outside("pthread_setaffinity_np", I32, [I64, I64, PTR])
         self.create = self._outside("pthread_create", I32, [PTR, PTR, PTR, PTR])
         self.detach = self._outside("pthread_detach", I32, [I64])
         self.yields = self._outside("sched_yield", I32, [])
@@ -61,6 +74,7 @@ class FutexPool(Pool):
 
     def write(self) -> ir.Function:
         self.start(self.worker())
+        self.spread = self.keep_off()
         return self.parallel()
 
     def relax(self, b: ir.IRBuilder) -> None:
@@ -152,7 +166,40 @@ class FutexPool(Pool):
 
     def wake(self, b: ir.IRBuilder) -> None:
         with b.if_then(b.not_(self.awake(b))):
+            b.call(self.spread, [])
             self.call_futex(b, _WAKE_PRIVATE, I64(_EVERYBODY))
+
+    def keep_off(self) -> ir.Function:
+        """``void keep_off()``: let workers run on the processors that the caller may use, but not on its own."""
+        fn = ir.Function(self.module, ir.FunctionType(ir.VoidType(), []), "keep_off")
+        b = ir.IRBuilder(fn.append_basic_block("entry"))
+        words, k = b.alloca(I64, _PROCESSORS // 64), b.alloca(I64)
+        here = b.call(self.processor, [])
+        with b.if_then(b.icmp_signed("==", here, b.load(self.home, typ=I32))):
+            b.ret_void()
+        b.store(here, self.home)
+        size = I64(_PROCESSORS // 8)
+        known = b.icmp_signed(">", b.call(self.allowed, [I32(0), size, words]), I32(-1))
+        with b.if_then(b.not_(b.and_(known, b.icmp_unsigned("<", here, I32(_PROCESSORS))))):
+            b.ret_void()
+        here = b.zext(here, I64)
+        word = b.gep(words, [b.lshr(here, I64(6))])
+        mine = b.shl(I64(1), b.and_(here, I64(63)))
+        b.store(b.and_(b.load(word, typ=I64), b.not_(mine)), word)
+        head, body, after = (fn.append_basic_block(n) for n in ("head", "body", "after"))
+        b.store(I64(0), k)
+        b.branch(head)
+        b.position_at_end(head)
+        n = b.load(k, typ=I64)
+        b.cbranch(b.icmp_signed("<", n, b.load(self.started, typ=I64)), body, after)
+        b.position_at_end(body)
+        # Where no processor is left the system refuses, and nothing changes.
+        b.call(self.keep_to, [b.load(b.gep(self.workers, [I64(0), n]), typ=I64), size, words])
+        b.store(b.add(n, I64(1)), k)
+        b.branch(head)
+        b.position_at_end(after)
+        b.ret_void()
+        return fn
 
     def awake(self, b: ir.IRBuilder) -> ir.Value:
         return b.icmp_signed("==", b.load_atomic(self.asleep, "seq_cst", 4, typ=I32), I32(0))
@@ -172,6 +219,8 @@ class FutexPool(Pool):
             number = b.and_(b.load_atomic(self.claims, "monotonic", 8, typ=I64), I64(-1 << 32))
             b.store_atomic(number, self.claims, "seq_cst", 8)
             b.store_atomic(I32(0), self.asleep, "seq_cst", 4)
+            b.store(I64(0), self.started)
+        b.store(I32(-1), self.home)
         head, body, after = (fn.append_basic_block(n) for n in ("head", "body", "after"))
         b.branch(head)
         b.position_at_end(head)
@@ -183,6 +232,9 @@ class FutexPool(Pool):
         with b.if_then(b.icmp_signed("!=", error, I32(0))):
             b.branch(after)
         b.call(self.detach, [b.load(thread, typ=I64)])
+        with b.if_then(b.icmp_signed("<=", k, I64(_EVERYBODY))):
+            b.store(b.load(thread, typ=I64), b.gep(self.workers, [I64(0), b.sub(k, I64(1))]))
+            b.store(k, self.started)
         b.store(b.add(k, I64(1)), at)
         b.branch(head)
         b.position_at_end(after)
@@ -198,9 +250,12 @@ class FutexPool(Pool):
         for name, value in zip(("fn", "args", "items", "parts"), fn.args, strict=True):
             b.store(value, self.job[name])
         b.store(b.trunc(parts, I32), self.left)
+        b.call(self.spread, [])
         number = b.add(b.lshr(b.load_atomic(self.claims, "monotonic", 8, typ=I64), I64(32)), I64(1))
         b.atomic_rmw("xchg", self.claims, b.or_(b.shl(number, I64(32)), b.shl(parts, I64(16))), "seq_cst")
         self.wake(b)
+        with b.if_then(b.icmp_signed("==", address, I64(0))):
+            b.store(I64(0), self.started)
         wait, more, after = (fn.append_basic_block(n) for n in ("wait", "more", "after"))
         own, mine = (fn.append_basic_block(n) for n in ("own", "mine"))
         b.store(I32(0), spins)
