@@ -26,6 +26,10 @@ from benchmarks.peers import PEERS
 from benchmarks.results import OUT, ROOT, environment, save, seconds
 from benchmarks.workloads import WORKLOADS
 
+SPINNING = 0.1
+"""Seconds for which threads spin after their work, as OpenBLAS's and OpenMP's do: who comes next would share a
+processor with them."""
+
 
 class Process:
     """A peer, or what measures the machine, running: ``absent`` says why it does not."""
@@ -88,11 +92,12 @@ def measured(
                 times = running[peer].ask("measure", each).get("times", [float("inf")])
                 rounds[peer].append(statistics.median(times))
                 least[peer] = min(least[peer], *times)
-                time.sleep(0.002)  # for threads that spin after their work
+                time.sleep(SPINNING)
             if work.memory and able:
                 limit += machine.ask("triad", found[able[0]]["bytes"])["times"]
             elif work.flops:
                 limit += [work.flops(*work.size) / rate for rate in machine.ask("sgemm")["times"]]
+                time.sleep(SPINNING)
     for peer in able:
         found[peer] |= {"median": statistics.median(rounds[peer]), "least": least[peer], "rounds": rounds[peer]}
         found[peer]["right"] = found[peer]["error"] <= work.tolerance
