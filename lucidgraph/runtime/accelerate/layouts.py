@@ -58,7 +58,8 @@ BUFFER_WORDS: Final = 10
 BUFFER: Final = {"data": 0, "itemsize": 3, "ndim": 4, "format": 5, "shape": 6, "strides": 7}
 BUFFER_FLAGS: Final = 0x18 | 0x4
 """Strides and the format are asked for."""
-_LATEST: Final = (3, 14)
+_KNOWN: Final = ((3, 11),)
+"""The versions of Python on which native calls have passed their tests."""
 
 
 def _word(address: int) -> int:
@@ -153,7 +154,7 @@ def require() -> None:
         raise BackendError("this Python runs without a global lock")
     if sysconfig.get_config_var("Py_DEBUG") or sysconfig.get_config_var("Py_TRACE_REFS"):
         raise BackendError("this Python is built for debugging")
-    if sys.version_info[:2] > _LATEST or sys.maxsize < 2**32 or sys.byteorder != "little":
+    if sys.version_info[:2] not in _KNOWN or sys.maxsize < 2**32 or sys.byteorder != "little":
         raise BackendError(f"Python {python} on this processor has not been looked into")
     if not _reads():
         raise BackendError(f"objects of Python {python} or NumPy {np.__version__} do not lie where they should")
