@@ -376,8 +376,9 @@ def enable_compile() -> None:
 def set_threads(count: int) -> None:
     """Let the Accelerate backend use ``count`` threads, in all programs compiled from now on or before.
 
-    Results on one and on two threads are equal to the bit: reductions are cut into pieces of fixed sizes. On more, a
-    matrix product is cut into more pieces, and may differ in the last place. Raises ``ValueError`` for less than one
+    Results on one and on two threads are equal to the bit, those of scans of floats aside, whose rows are cut among the
+    threads: reductions are cut into pieces of fixed sizes. On more, a matrix product is cut into more pieces, and may
+    differ in the last place. Raises ``ValueError`` for less than one
     thread, :class:`DTypeError` for no integer, :class:`BackendError` where there is no Accelerate backend.
 
     >>> set_threads(2)

@@ -351,37 +351,12 @@ class _TileKernel(KernelWriter):
         node = fold.node.operands[0]
         values = [known[node] for known in each]
         if isinstance(fold, Sum) and not isinstance(fold, Mean):
-            factors = self.factors(node)
-            if factors is not None:
-                values = self.products(factors, each)
             while len(values) > 1:
                 pairs = zip(values[::2], values[1::2], strict=True)
                 values = [fold.parts(fold.join(self.lanes, fold.state(x), fold.state(y))) for x, y in pairs]
         for value in values:
             state = fold.take(self.lanes, state, value, self.lanes.constant(0, I64))
         return state
-
-    def factors(self, node: Node) -> tuple[Node, Node, bool] | None:
-        """The two factors of a sum's terms, and whether these are their product's negative."""
-        negative = False
-        while node.name == "negative":
-            node, negative = node.operands[0], not negative
-        if node.name not in ("multiply", "square") or not self.machine.fma or not node.dtype.is_floating:
-            return None
-        return node.operands[0], node.operands[-1], negative
-
-    def products(self, factors: tuple[Node, Node, bool], each: Sequence[_Known]) -> list[Value]:
-        """Sums of four products at a time, in steps of a fused multiply-add."""
-        sums: list[Value] = []
-        for k, known in enumerate(each):
-            x, y = known[factors[0]], known[factors[1]]
-            if factors[2]:
-                x = self.b.fneg(x)
-            if k % 4 == 0:
-                sums.append(self.b.fmul(x, y))
-            else:
-                sums[-1] = self.lanes.intrinsic("fma", x.type, [x, y, sums[-1]])
-        return sums
 
     def turns(self, k: int) -> bool:
         """Whether an operand is strided along the vectors and adjacent along the steps, the same for all rows."""
