@@ -138,6 +138,7 @@ class CompiledFunction:
 
         self._core.on_ways = changed
         self._entry: Any = None
+        self._entries: list[Any] = []
         self._copied = False
         functools.update_wrapper(self, fn, updated=())
 
@@ -158,7 +159,10 @@ class CompiledFunction:
             elif not way.native.is_free:
                 way.native.grow()
         if self._entry is None:
-            self._entry = native.EntryPoint(self, CompiledFunction.__basicsize__, CompiledFunction.__call__)
+            made = native.EntryPoint(self, CompiledFunction.__basicsize__, CompiledFunction.__call__)
+            # A signal's handler may have made another meanwhile: calls come in by the latest, and none is dropped.
+            self._entries.append(made)
+            self._entry = made
         self._entry.install([way.native for way in ways])
 
     @property

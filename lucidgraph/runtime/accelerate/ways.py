@@ -203,10 +203,11 @@ class EntryPoint:
         self._record[RECORD["epoch"]] = epoch.ADDRESS
         self._record[RECORD["slow"]] = id(slow)
         self._ways: tuple[Way, ...] = ()
-        code = _code(size + 8)
+        # The code may have to be waited for, and a signal's handler may call the object meanwhile.
+        entry = _code(size + 8).address("entry")
         words = (ctypes.c_int64 * 2).from_address(id(called) + size)
         words[1] = ctypes.addressof(self._record)
-        words[0] = code.address("entry")
+        words[0] = entry
 
     def install(self, ways: Sequence[Way]) -> None:
         """Let calls come these ways, those used least last."""
