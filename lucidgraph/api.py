@@ -133,12 +133,17 @@ class CompiledFunction:
 
         def changed() -> None:
             called = mine()
-            if called is not None:
-                called._enter_natively()
+            # A signal's handler may call in the middle of it: such a call comes in through Python.
+            if called is not None and not called._entering:
+                called._entering = True
+                try:
+                    called._enter_natively()
+                finally:
+                    called._entering = False
 
         self._core.on_ways = changed
         self._entry: Any = None
-        self._entries: list[Any] = []
+        self._entering = False
         self._copied = False
         functools.update_wrapper(self, fn, updated=())
 
@@ -159,10 +164,7 @@ class CompiledFunction:
             elif not way.native.is_free:
                 way.native.grow()
         if self._entry is None:
-            made = native.EntryPoint(self, CompiledFunction.__basicsize__, CompiledFunction.__call__)
-            # A signal's handler may have made another meanwhile: calls come in by the latest, and none is dropped.
-            self._entries.append(made)
-            self._entry = made
+            self._entry = native.EntryPoint(self, CompiledFunction.__basicsize__, CompiledFunction.__call__)
         self._entry.install([way.native for way in ways])
 
     @property
