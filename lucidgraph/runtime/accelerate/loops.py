@@ -24,7 +24,7 @@ from ...ir.types import Shape
 from . import arithmetic, compare, math
 from .body import EXPENSIVE_FLOPS, PADDING, STEPS, Body, Kept, Layout, Slots, lane_count, parts_of, pass_lanes
 from .machine import Machine
-from .reduce import FOLDS, Fold, State, Sum, narrowest, sliced
+from .reduce import FOLDS, Fold, State, Sum, sliced
 from .values import ALIGNMENT, F64, I1, I64, PTR, Lanes, Pair, Value, element_bytes, register_type
 from .writing import KernelWriter
 
@@ -34,7 +34,7 @@ ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 _AHEAD: Final = 4096
 """How many bytes ahead a reduction by columns asks for memory, where it reads shorter pieces of rows: the processor
 foresees only longer ones."""
-_TOGETHER: Final = 64
+_TOGETHER: Final = 32
 """How many rows a reduction by columns takes into sums of the near type."""
 _NEAR_STEPS: Final = 1 << 16
 _FIRST: Final = I64(0)
@@ -157,7 +157,7 @@ class _Kernel(KernelWriter):
             self.prepare(level, self.at_row, None)
             self.lanes = self.by_pass[level]
             states = self.fresh(level)
-            quick = not self.long(level) and self.quick(level) and any(fold.near for fold, _ in states)
+            quick = self.quick(level) and any(isinstance(fold, Sum) and fold.near for fold, _ in states)
             start = self.in_near_sums(level, padded, states) if quick else I64(0)
             with self.reduced_loops() as (indices, number):
                 emit = self.point_of_row(level, indices, self.b.mul(number, padded), states)
@@ -210,7 +210,7 @@ class _Kernel(KernelWriter):
         """Whether a sum of floats came out infinite or NaN, as it does where one in its near type overflowed."""
         found = None
         for fold, places in states:
-            if fold.near and fold.taken.is_floating:
+            if isinstance(fold, Sum) and fold.near and fold.taken.is_floating:
                 lanes = self.state_lanes(fold)
                 (sums,) = self.read(places, [lanes.vector(F64)])
                 nothing = self.b.fsub(sums, sums)
@@ -219,8 +219,9 @@ class _Kernel(KernelWriter):
         return found
 
     def quick(self, level: int) -> bool:
-        """Whether a pass may be gone over again: it must not have overwritten what it read."""
-        return bool(self.body.folds(level)) and not self.body.stored(level)
+        """Whether a pass is short enough for more than one form, and may be gone over again: it must not have
+        overwritten what it read."""
+        return bool(self.body.folds(level)) and not self.body.stored(level) and not self.long(level)
 
     def long(self, level: int) -> bool:
         """Whether a pass has too much code to be written twice."""
@@ -277,7 +278,7 @@ class _Kernel(KernelWriter):
 
     def points(self, level: int, start: ir.Value, stop: ir.Value, states: _Arrays) -> None:
         """A pass over a block: points in the order of memory."""
-        if not self.row_reduced or self.long(level) or not self.quick(level):
+        if not self.row_reduced or not self.quick(level):
             with self.reduced_loops() as (indices, number):
                 self.points_of_row(level, start, stop, indices, number, lambda: self.here(states))
             return
@@ -304,7 +305,8 @@ class _Kernel(KernelWriter):
                         if isinstance(fold, Sum) and fold in near:
                             self.settle(fold, places, self.cell(near[fold]))
             if fallible:
-                self.begin_again(start, stop, states, over)
+                with b.if_then(b.icmp_signed("==", again, I64(0))):
+                    self.begin_again(start, stop, states, over)
 
     def here(self, states: _Arrays, near: Mapping[Sum, _Array] = MappingProxyType({})) -> tuple[_States, _Near]:
         return self.placed(states), {fold: self.cell(array) for fold, array in near.items()}
@@ -427,7 +429,7 @@ class _Kernel(KernelWriter):
         return self.lanes.offset(array.place, self.b.mul(self.number, I64(array.size)))
 
     def arrays(self, level: int) -> _Arrays:
-        folds = [FOLDS[node.name](node, narrowest(node.operands[0])) for node in self.body.folds(level)]
+        folds = [FOLDS[node.name](node, narrow=True) for node in self.body.folds(level)]
         return [(fold, [self.array(value.type) for value in fold.start(self.lanes)]) for fold in folds]
 
     def placed(self, arrays: _Arrays) -> _States:
@@ -480,7 +482,7 @@ class _Kernel(KernelWriter):
     def fresh(self, level: int) -> _States:
         states: _States = []
         for node in self.body.folds(level):
-            fold = FOLDS[node.name](node, narrowest(node.operands[0]))
+            fold = FOLDS[node.name](node, narrow=True)
             lanes = self.state_lanes(fold)
             places = []
             for value in fold.start(lanes):

@@ -41,15 +41,13 @@ _NEAR: Final[dict[DType, Near]] = {
 
 
 class Fold(ABC):
-    """One reduction node; its state is a list of vectors. It takes values of ``operand``, which is the node's unless
-    the same values are to be had in a narrower dtype."""
+    """One reduction node; its state is a list of vectors. It takes values of ``operand``: the node's, or if it may be
+    ``narrow``, what a sum's was widened from."""
 
-    def __init__(self, node: Node, operand: Node | None = None) -> None:
+    def __init__(self, node: Node, narrow: bool = False) -> None:
         self.node = node
         self.dtype: DType = node.operands[0].dtype
-        self.operand = node.operands[0] if operand is None else operand
-        self.taken: DType = self.operand.dtype
-        self.near: Near | None = None
+        self.operand = node.operands[0]
 
     @abstractmethod
     def start(self, lanes: Lanes) -> State:
@@ -150,8 +148,12 @@ class _Linear(Fold):
 
 
 class Sum(_Linear):
-    def __init__(self, node: Node, operand: Node | None = None) -> None:
-        super().__init__(node, operand)
+    def __init__(self, node: Node, narrow: bool = False) -> None:
+        super().__init__(node)
+        if narrow:
+            self.operand = narrowest(self.operand)
+        self.taken = self.operand.dtype
+        self.near: Near | None = None
         if self.dtype.is_floating or (self.dtype.is_integer and self.dtype.itemsize == 8):
             self.near = _NEAR.get(self.taken)
 
@@ -385,4 +387,4 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return narrow.is_bool or (wide.range[0] <= narrow.range[0] and narrow.range[1] <= wide.range[1])
 
 
-__all__ = ["FOLDS", "Fold", "State", "choose", "divide_values", "narrowest", "sliced"]
+__all__ = ["FOLDS", "Fold", "State", "choose", "divide_values", "sliced"]
