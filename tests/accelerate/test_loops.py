@@ -110,3 +110,22 @@ def test_the_last_cache(tmp_path):
         (tmp_path / f"index{k}").mkdir()
         (tmp_path / f"index{k}" / "size").write_text(size)
     assert caches.last_cache(7, tmp_path) == 2 << 20
+
+
+def test_reductions_to_few_values_in_several_passes():
+    """Passes that would be one item of work, apart: statistics of everything, and of few columns."""
+    rng = np.random.default_rng(9)
+    x, scale = rng.standard_normal((600, 800)).astype("f4"), rng.standard_normal(8).astype("f4")
+    y = x.reshape(60, 1000, 8)
+
+    def programs(x, y, scale):
+        mean, var = y.mean((0, 1)), y.var((0, 1))
+        e = np.exp(x - x.max())
+        return (y - mean) / np.sqrt(var + 1e-5) * scale, mean, var, x.std(), e / e.sum(), ((x - x.mean()) ** 2).sum() + x.max()
+
+    for actual, exact in zip(
+        lg.compile(programs, backend="accelerate")(x, y, scale),
+        programs(x.astype("f8"), y.astype("f8"), scale),
+        strict=True,
+    ):
+        np.testing.assert_allclose(actual, exact, rtol=2e-5, atol=2e-5)

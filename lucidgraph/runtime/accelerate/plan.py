@@ -33,7 +33,7 @@ from .gathered import Gathered, GatherLayout
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
-from .steps import Split, Steps, split_of
+from .steps import Levels, Split, Steps, in_levels, split_of
 from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
 from .turning import WORDS as TURNING
@@ -261,10 +261,11 @@ class Planner:
 
     def fused(
         self, graph: Graph, inputs: Sequence[View], outputs: Sequence[View], node: Node | None = None,
-        count: int | None = None,
+        count: int | None = None, domain: tuple[Shape, tuple[int, ...]] | None = None,
     ) -> None:  # fmt: skip
-        """A kernel command over views. ``count`` is what a mean divides by, where not the points reduced."""
-        full, reduced = Kernel.domain(graph)
+        """A kernel command over views. ``count`` is what a mean divides by, where not the points reduced; ``domain``
+        the full shape and the axes that row values are without, where nothing in the body says so."""
+        full, reduced = domain or Kernel.domain(graph)
         if not any(view.size for view in outputs):
             return
         if count is None and any(run(self, graph, inputs, outputs, node) for run in self.system.singles):
@@ -274,6 +275,8 @@ class Planner:
         body = Body(graph, full)
         inputs = self.straightened(body, reduced, inputs, outputs)
         axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
+        if not any(n.op.reduces for n in graph.nodes):
+            axes = [replace(axis, reduced=False) for axis in axes]
         inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
         axes = collapsed(by_memory(body, axes))
         items = [v.dtype.itemsize for v in (*inputs, *outputs)]
@@ -282,6 +285,10 @@ class Planner:
             self.tiled(body, tile, [*inputs, *outputs], node, count)
             return
         axes, columns = ordered(axes, items, lane_count(body, self.machine), len(inputs))
+        levels = in_levels(body, axes, columns, lane_count(body, self.machine))
+        if levels is not None:
+            self.level_by_level(levels, (full, reduced), inputs, outputs, node, count)
+            return
         split = split_of(body, axes, columns, lane_count(body, self.machine))
         if split is not None:
             self.in_two_steps(body, axes, columns, split, inputs, outputs, node)
@@ -406,6 +413,17 @@ class Planner:
         return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
 
     # -- one long reduction, in pieces
+
+    def level_by_level(
+        self, levels: Levels, domain: tuple[Shape, tuple[int, ...]], inputs: Sequence[View], outputs: Sequence[View],
+        node: Node | None, count: int | None,
+    ) -> None:  # fmt: skip
+        """The folds of a kernel's first pass, then the rest."""
+        totals = {k: outputs[place] for place, k in levels.given.items()}
+        folds = [totals.get(k) or self.temporary(f.shape, f.dtype) for k, f in enumerate(levels.folds)]
+        self.fused(levels.first, [inputs[k] for k in levels.first_inputs], folds, node, count)
+        read = [inputs[k] for k in levels.second_inputs]
+        self.fused(levels.second, [*read, *folds], [outputs[k] for k in levels.left], node, count, domain)
 
     def in_two_steps(
         self, body: Body, axes: list[Axis], columns: bool, split: Split, inputs: Sequence[View],

@@ -1,8 +1,8 @@
-"""One long reduction as two: of fixed pieces, then of the pieces' results."""
+"""Long reductions in steps: of fixed pieces, then of the pieces' results; and of one pass after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple, final
@@ -24,6 +24,8 @@ _PIECE: Final = 1 << 13
 _PIECES: Final = 64
 _BLOCKS: Final = 16
 """How many points a piece has at least; how many pieces there are at most, by rows and by columns."""
+_FEW: Final = 4
+"""Fewer items than these are not worth the name of sharing."""
 _RUN: Final = 16
 _FORESEEN: Final = 1 << 14
 """Between so many elements and so many bytes at a stretch, a reduction over axes apart is better read in order."""
@@ -85,6 +87,63 @@ def _shared(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Spli
     piece = max(16, _BLOCK_POINTS // beside // axes[-1].size) if columns else max(1, _PIECE // beside)
     piece = max(piece, -(-cut.size // (_BLOCKS if columns else _PIECES)))
     return Split(place, piece, -(-cut.size // piece))
+
+
+@final
+class Levels:
+    """A kernel of several passes as two: ``first`` gives the folds of the first pass, from the inputs in
+    ``first_inputs``; ``second`` reads the inputs in ``second_inputs``, then those folds, and gives the outputs in
+    ``left``, the others being folds of the first pass: ``given`` says which."""
+
+    def __init__(self, body: Body) -> None:
+        graph = body.graph
+        places = {node: k for k, node in enumerate(graph.inputs)}
+        self.folds = body.folds(0)
+        below = _below(f.operands[0] for f in self.folds)
+        self.first_inputs = [places[n] for n in graph.inputs if n in below]
+        nodes = [n for n in graph.nodes if n in below or n in self.folds]
+        self.first = Graph([graph.inputs[k] for k in self.first_inputs], nodes, self.folds, "explicit")
+
+        self.given = {k: self.folds.index(n) for k, n in enumerate(graph.outputs) if n in self.folds}
+        self.left = [k for k in range(len(graph.outputs)) if k not in self.given]
+        new: dict[Node, Node] = {fold: Node(Input, (), {}, (fold.type,)) for fold in self.folds}
+        used = _below((graph.outputs[k] for k in self.left), new)
+        self.second_inputs = [places[n] for n in graph.inputs if n in used]
+        read = [graph.inputs[k] for k in self.second_inputs]
+        new |= {n: n for n in read}
+        nodes = []
+        for node in graph.nodes:
+            if node in used and node not in new:
+                new[node] = node.replace(operands=tuple(new[o] for o in node.operands))
+                nodes.append(new[node])
+        inputs = [*read, *(new[fold] for fold in self.folds)]
+        self.second = Graph(inputs, nodes, [new[graph.outputs[k]] for k in self.left], "explicit")
+
+
+def in_levels(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Levels | None:
+    """A kernel whose later passes need the folds of the first, pass by pass where all its points would be one item of
+    work or hardly more; None where there is enough to share, or to keep from one pass for the next."""
+    items = prod(a.size for a in axes[:-1] if not a.reduced) * (-(-axes[-1].size // lanes) if columns else 1)
+    if body.passes == 1 or items >= _FEW or prod(a.size for a in axes) < _BLOCK_POINTS:
+        return None
+    if not body.folds(0) or not all(f.op.partial for f in body.folds(0)):
+        return None
+    made = Levels(body)
+    rows = any(n.shape != body.full for n in made.second.outputs)
+    return None if rows and not any(n.op.reduces for n in made.second.nodes) else made
+
+
+def _below(roots: Iterable[Node], stop: Container[Node] = ()) -> set[Node]:
+    """What nodes are made of, themselves included, down to those in ``stop``."""
+    found: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            if node not in stop:
+                stack.extend(node.operands)
+    return found
 
 
 def partial_dtype(node: Node) -> DType:
