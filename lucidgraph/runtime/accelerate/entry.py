@@ -229,10 +229,11 @@ def _entry(module: ir.Module, offset: int) -> None:
     slow, error = w.block("slow"), w.block("error")
     w.unless(w.same(w.word(epoch), I64(0)), slow)
     now = w.word(epoch, 1)
+    first = w.pointer(record, RECORD["first"])
+    w.unless(b.not_(w.null(first)), slow)  # else there is no frame either
     frame = b.alloca(I64, w.word(record, RECORD["frame"]))
     w.put(I64(0), frame)
     w.put(I64(0), frame, BUFFERS)
-    first = w.pointer(record, RECORD["first"])
     head, other = w.block("head"), w.block("other")
     before = b.block
     b.branch(head)

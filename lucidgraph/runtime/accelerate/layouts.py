@@ -58,7 +58,7 @@ BUFFER_WORDS: Final = 10
 BUFFER: Final = {"data": 0, "itemsize": 3, "ndim": 4, "format": 5, "shape": 6, "strides": 7}
 BUFFER_FLAGS: Final = 0x18 | 0x4
 """Strides and the format are asked for."""
-_KNOWN: Final = ((3, 11),)
+_KNOWN: Final = ((3, 11), (3, 12), (3, 13))
 """The versions of Python on which native calls have passed their tests."""
 
 
