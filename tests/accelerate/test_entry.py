@@ -351,6 +351,15 @@ def test_programs_dropped_are_not_run() -> None:
     assert f.cache_info()[:2] == (0, 1)
 
 
+def test_calls_of_which_no_form_is_known() -> None:
+    f = compiled(lambda x, y: x + y)
+    for k in range(40):
+        for _ in range(3):
+            assert f(*(X, k)).tolist() == (X + k).tolist()
+        f._core._change_ways(())
+        assert not f._core.ways
+
+
 # -- failures
 
 
