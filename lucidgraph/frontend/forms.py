@@ -302,4 +302,10 @@ def is_in_memory(form: Form) -> bool:
     return all(step.check is not Check.TYPED for step in form.steps)
 
 
-__all__ = ["build_of", "form_of", "inputs_with_strides", "is_in_memory"]
+def is_of_mlx(form: Form) -> bool:
+    """Whether all inputs are MLX arrays, taken as objects."""
+    given = [step for step in form.steps if step.given >= 0]
+    return all(step.check is Check.TYPED and step.expected.kind is not Tensor for step in given)
+
+
+__all__ = ["build_of", "form_of", "inputs_with_strides", "is_in_memory", "is_of_mlx"]

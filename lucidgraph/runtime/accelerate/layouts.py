@@ -50,7 +50,7 @@ FUNCTIONS: Final = (
     "Py_IncRef", "Py_DecRef", "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyLong_AsLongLongAndOverflow",
     "PyDict_GetItemWithError", "PyDict_Next", "PyDict_New", "PyDict_SetItem", "PyTuple_New", "PyTuple_SetItem",
     "PyList_New", "PyList_SetItem", "PyErr_Clear", "PyLong_FromLongLong", "PyObject_GetAttr",
-    "PyObject_RichCompareBool", "PyObject_GetBuffer", "PyBuffer_Release",
+    "PyObject_RichCompareBool", "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_ExceptionMatches",
 )  # fmt: skip
 """Of CPython's interface, all that native code calls."""
 BUFFER_WORDS: Final = 10

@@ -16,7 +16,7 @@ WAY: Final = {
     name: k
     for k, name in enumerate((
         "next", "epoch", "positional", "keywords", "names", "owner", "steps", "step", "inputs", "results", "result",
-        "free", "hits", "makes", "make", "stopped", "run", "count", "most", "cost", "python", "lates", "late",
+        "free", "hits", "makes", "make", "stopped", "run", "count", "most", "cost", "python", "bare", "extras", "extra", "errors", "lates", "late",
         "values", "data", "objects", "scalars", "held", "made", "stack", "buffers",
     ))
 }  # fmt: skip

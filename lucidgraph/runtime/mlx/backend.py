@@ -15,7 +15,7 @@ from ...ir import Graph, Node, TensorType
 from ...ir.evaluate import evaluate_node
 from ...ir.op import as_result, get
 from ...ir.text import format_attrs
-from ..backend import Executable, IBackend, host_array
+from ..backend import Direct, Executable, IBackend, host_array
 from ..cache import Cache
 from .lowering import FILE, Program, lower
 from .tables import TAKES
@@ -24,6 +24,9 @@ from .writing import dtype_text
 __all__ = ["MLXBackend", "MLXExecutable"]
 
 _DTYPES: Final = {d: getattr(mx, dtype_text(d).removeprefix("mx.")) for d in ALL if d is not complex128}
+
+_REFUSALS: Final = (ValueError, RuntimeError, TypeError, IndexError)
+"""How MLX says that it cannot."""
 
 
 def _to_mlx(value: Any, t: TensorType) -> mx.array:
@@ -51,6 +54,10 @@ class MLXExecutable(Executable):
         self.source = program.source
         self._function = mx.compile(program.function)
         self._arrays = [_to_mlx(array, t) for array, t in program.arrays]
+        # Whether it takes all inputs as they come, and gives nothing but results.
+        self._is_plain = (
+            not program.prints and not program.host_results and program.given == tuple(range(len(graph.inputs)))
+        )
         # Used by any thread from now on, so there must be nothing left to compute.
         mx.eval(self._arrays)
 
@@ -61,7 +68,7 @@ class MLXExecutable(Executable):
             arguments += self._host_values(buffers)
         try:
             results = self._function(*arguments, *self._arrays)
-        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+        except _REFUSALS as error:
             raise _failure(error, program) from error
         if program.prints:
             _print(program, results[program.results :])
@@ -69,13 +76,16 @@ class MLXExecutable(Executable):
         return results
 
     def direct(self, values: Sequence[Any]) -> list[Any] | None:
-        program = self._program
-        if program.prints or program.host_results or not all(type(v) is mx.array for v in values):
+        if not self._is_plain or not all([type(v) is mx.array for v in values]):
             return None
+        program = self._program
         try:
-            return list(self._function(*[values[k] for k in program.given], *self._arrays))
-        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+            return self._function(*values, *self._arrays)
+        except _REFUSALS as error:
             raise _failure(error, program) from error
+
+    def bare(self) -> Direct | None:
+        return Direct(self._function, tuple(self._arrays), _REFUSALS) if self._is_plain else None
 
     def _host_values(self, buffers: Sequence[Any]) -> list[mx.array]:
         """What is made of Python numbers alone, as arrays of the dtype it is used in."""
@@ -195,7 +205,7 @@ def _single(node: Node, types: tuple[TensorType, ...]) -> Callable[[Sequence[Any
         arguments = [_to_mlx(b, t) for b, t in zip(buffers, types, strict=True)]
         try:
             return program.function(*arguments, *arrays)[0]
-        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+        except _REFUSALS as error:
             raise _failure(error, program) from error
 
     return run
