@@ -103,6 +103,8 @@ def total(tree: Any) -> Any:
     """A function of anything that arrays can be in."""
     if isinstance(tree, dict):
         return {k: total(v) for k, v in tree.items()}
+    if isinstance(tree, Pair):
+        return Pair(*map(total, tree))
     if isinstance(tree, list | tuple):
         return [total(v) for v in tree]
     return tree * 2 + 1 if isinstance(tree, lg.Tensor) or type(tree) in (int, float) else tree
@@ -157,7 +159,7 @@ def native_calls(f: Any) -> int:
         (X, X), (X[::-1], X), (X.T, X.T), (X[0], X), (np.zeros((0, 3), np.float32),) * 2, (X, 2.5), (3, X), (X, 2j),
         ([X, X], X), ((X, 2.0), {"b": X, "a": [X, 4]}), (None, X), (X, "name"), (X.astype(lg.bfloat16.numpy), X),
         (np.array(2.0), X), ([], {}), (read_only(X), X), (X, np.float32(2)), ([np.int8(3), np.bool_(True)], X),
-        (lg.asarray(X), X), (lg.asarray(X), [lg.asarray(2.0)]),
+        (lg.asarray(X), X), (lg.asarray(X), [lg.asarray(2.0)]), (Pair(X, 2.0), {"b": Pair([X], Pair(X, None))}),
     ],
 )  # fmt: skip
 def test_calls_of_plain_values_are_native(args: tuple[Any, ...]) -> None:

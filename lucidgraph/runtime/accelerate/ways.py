@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _TYPES: Final[dict[Check, type]] = {
     Check.FLOAT: float, Check.INTEGER: int, Check.COMPLEX: complex, Check.EQUAL_INTEGER: int,
-    Check.EQUAL_FLOAT: float, Check.TUPLE: tuple, Check.LIST: list, Check.DICT: dict,
+    Check.EQUAL_FLOAT: float, Check.DICT: dict,
 }  # fmt: skip
 _MOST_INSTANCES: Final = 16
 
@@ -68,8 +68,9 @@ class Way:
         self._set(makes=len(build), make=self._table([w for what, a in build for w in self._make(what, a)]))
         at = FRAME_WORDS
         for name, count in (
-            ("values", form.values), ("data", inputs + results), ("objects", max(inputs + len(extra), 2)), ("scalars", 2 * inputs),
-            ("held", inputs), ("made", results), ("stack", len(build)), ("buffers", buffers * layouts.BUFFER_WORDS),
+            ("values", form.values), ("data", inputs + results), ("objects", max(inputs + len(extra), 2)),
+            ("scalars", 2 * inputs), ("held", inputs), ("made", results), ("stack", len(build)),
+            ("buffers", buffers * layouts.BUFFER_WORDS),
         ):  # fmt: skip
             header[WAY[name]] = at
             at += count
@@ -138,6 +139,8 @@ class Way:
             a = id(self._keep(expected))
         elif check in (Check.TYPED, Check.BUFFER):
             a = id(self._keep(expected.kind))
+        elif check is Check.ITEMS:
+            a, b = id(self._keep(expected[0])), expected[1]
         else:
             a = id(_TYPES[check])
             if check is Check.INTEGER:

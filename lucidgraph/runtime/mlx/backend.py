@@ -78,7 +78,7 @@ class MLXExecutable(Executable):
         if self._numbers is None:
             return None
         given = [values[k] for k in self._program.given]
-        if not all([type(v) is mx.array for v in given]):
+        if not all(type(v) is mx.array for v in given):
             return None
         program = self._program
         for k, dtype in self._numbers:
