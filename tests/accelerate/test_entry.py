@@ -189,6 +189,56 @@ def test_calls_of_mlx_arrays_are_native(backend: str) -> None:
 
 
 @native
+def test_what_mlx_refuses_in_a_native_call() -> None:
+    mx = pytest.importorskip("mlx.core")
+    held = mx.array(X)
+    f = lg.compile(lambda x, y: {"sum": x + y * held, "rest": [x - y, None]}, backend="mlx")
+    x, refusal = mx.array(X), None
+    f(x, x)
+    executable = next(iter(f._core.cache._entries.values())).program.executable
+    through = executable._function
+
+    def function(*arrays: Any) -> Any:
+        if refusal is not None:
+            raise refusal
+        return through(*arrays)
+
+    executable._function = function
+    for _ in range(3):
+        out = f(x, x)
+        assert out["sum"].tolist() == (X + X * X).tolist() and (out["rest"][0] == 0).all() and out["rest"][1] is None
+    before = native_calls(f)
+    refusal = ValueError("not today")
+    with pytest.raises(lg.BackendError, match="mlx refused the program: not today"):
+        f(x, x)
+    refusal = KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        f(x, x)
+    refusal = None
+    counts = [sys.getrefcount(v) for v in (x, held)]
+    for _ in range(200):
+        f(x, x)
+    assert native_calls(f) >= before + 202
+    assert [sys.getrefcount(v) for v in (x, held)] == counts
+
+
+@native
+@pytest.mark.parametrize("number", [2.5, -0.0, 1e300, float("nan"), 7, -(2**31)])
+def test_numbers_reach_mlx_as_numpy_rounds_them(number: Any) -> None:
+    mx = pytest.importorskip("mlx.core")
+    f = lg.compile(lambda x, a: x * a, backend="mlx")
+    for dtype in (np.float32, np.float16, np.int32):
+        if dtype == np.int32 and type(number) is float:
+            continue
+        array = np.ones(2, dtype)
+        with np.errstate(all="ignore"):
+            expected = array * dtype(number)
+        for _ in range(4):
+            found = np.asarray(f(mx.array(array), number))
+            assert found.dtype == dtype and repr(found.tolist()) == repr(expected.tolist())
+
+
+@native
 def test_keywords_and_methods_are_native() -> None:
     f = compiled(lambda x, *, y, z: x * y - z)
     for _ in range(4):
