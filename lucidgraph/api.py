@@ -14,7 +14,7 @@ from .config import config
 from .dtypes import DType, as_dtype, bfloat16
 from .errors import DTypeError, UnsupportedError
 from .frontend.compiled import AROUND, Core, Way
-from .frontend.forms import build_of, inputs_with_strides, is_in_memory
+from .frontend.forms import build_of, inputs_with_strides, is_in_memory, is_of_mlx
 from .frontend.tracer import require_callable
 from .ir import Graph, TensorType
 from .lang import recording
@@ -261,9 +261,12 @@ def _native_way(native: Any, way: Way) -> Any:
         build = tuple(made)
     if plan is not None:
         return native.Way(way.form, build, plan)
-    if build == ((Make.RESULT, 0),):
-        return native.Way(way.form, (), None, lambda *inputs: run(inputs)[0])
-    return native.Way(way.form, (), None, lambda *inputs: traced.result(run(inputs)))
+    bare = program.executable.bare() if build is not None and takers == [] and is_of_mlx(way.form) else None
+
+    def python(*inputs: Any) -> Any:
+        return traced.result(run(inputs))
+
+    return native.Way(way.form, build or (), None, python, bare, len(traced.graph.outputs))
 
 
 _Compiled: Final[type[CompiledFunction]] = wiring.callable_type(CompiledFunction)

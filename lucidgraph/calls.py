@@ -53,20 +53,18 @@ class Check(IntEnum):
     """A Python int of this value."""
     EQUAL_FLOAT = 7
     """A Python float of these bits."""
-    TUPLE = 8
-    """A tuple of so many items, and no subclass."""
-    LIST = 9
-    """A list of so many items, and no subclass."""
-    DICT = 10
+    ITEMS = 8
+    """A tuple, named tuple or list of this class, with so many items."""
+    DICT = 9
     """A dictionary of these keys in this order, and no subclass: its values have the numbers from the step's on, which
     is not that of the dictionary."""
-    HOLDS = 11
+    HOLDS = 10
     """This function, called without arguments, gives True."""
-    SCALAR = 12
+    SCALAR = 11
     """One of NumPy's scalars, of this class."""
-    TYPED = 13
+    TYPED = 12
     """An array of another library, as :class:`TypedCheck` says."""
-    BUFFER = 14
+    BUFFER = 13
     """The same, of a library that shows its memory, as :class:`BufferCheck` says."""
 
 
@@ -216,8 +214,7 @@ _PASSES: dict[int, Callable[[Any, Any], bool]] = {
     Check.SAME_WHILE_ALIVE: lambda value, expected: value is expected(),
     Check.EQUAL_INTEGER: lambda value, expected: type(value) is int and value == expected,
     Check.EQUAL_FLOAT: lambda value, expected: type(value) is float and float_bits(value) == expected,
-    Check.TUPLE: lambda value, expected: type(value) is tuple and len(value) == expected,
-    Check.LIST: lambda value, expected: type(value) is list and len(value) == expected,
+    Check.ITEMS: lambda value, expected: type(value) is expected[0] and len(value) == expected[1],
     Check.DICT: lambda value, expected: type(value) is dict and tuple(value) == expected,
     Check.SCALAR: lambda value, expected: type(value) is expected,
     Check.TYPED: _is_typed,

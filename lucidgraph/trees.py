@@ -70,12 +70,17 @@ def unflatten(spec: TreeDef, leaves: Sequence[Any]) -> Any:
     return optree.tree_unflatten(spec, leaves)
 
 
+def is_namedtuple(kind: Any) -> bool:
+    """Whether a class is that of a named tuple."""
+    return isinstance(kind, type) and optree.is_namedtuple_class(kind)
+
+
 def is_plain(spec: TreeDef) -> bool:
-    """Whether a structure has nothing but leaves, None, tuples, lists and dictionaries."""
+    """Whether a structure has nothing but leaves, None, tuples, named ones too, lists and dictionaries."""
     stack = [spec]
     while stack:
         part = stack.pop()
-        if part.type not in _PLAIN:
+        if part.type not in _PLAIN and not is_namedtuple(part.type):
             return False
         stack += part.children()
     return True

@@ -99,10 +99,10 @@ class _Writer:
         kind = type(value)
         if value is None:
             self.add(Check.SAME, None, fetch, holder, place)
-        elif kind is tuple or kind is list:
-            check, items = (Check.TUPLE, Fetch.TUPLE) if kind is tuple else (Check.LIST, Fetch.LIST)
+        elif kind is tuple or kind is list or trees.is_namedtuple(kind):
+            items = Fetch.LIST if kind is list else Fetch.TUPLE
             number = self.number(fetch, place)
-            self.add(check, len(value), fetch, holder, place, number)
+            self.add(Check.ITEMS, (kind, len(value)), fetch, holder, place, number)
             for k, item in enumerate(value):
                 self.argument(item, items, number, k)
         elif kind is dict:
@@ -205,9 +205,9 @@ class _Writer:
         elif isinstance(value, (*PLAIN, *FUNCTIONS, float, complex, np.generic)):
             self.constant(value, fetch, holder, place)
         elif kind is tuple or kind is list:
-            check, items = (Check.TUPLE, Fetch.TUPLE) if kind is tuple else (Check.LIST, Fetch.LIST)
+            items = Fetch.LIST if kind is list else Fetch.TUPLE
             number = self.number(fetch, place)
-            self.add(check, len(value), fetch, holder, place, number)
+            self.add(Check.ITEMS, (kind, len(value)), fetch, holder, place, number)
             for k, item in enumerate(value):
                 self.bound(item, items, number, k)
         elif kind is dict:
@@ -265,9 +265,16 @@ def build_of(traced: Traced) -> Build | None:
             made.append((Make.VALUE, None))
         elif kind is dict:
             stack += (_Container(Make.DICT, tuple(value)), *reversed(value.values()))
+        elif kind is list or kind is tuple:
+            stack += (_Container(Make.LIST if kind is list else Make.TUPLE, len(value)), *reversed(value))
         else:
-            stack += (_Container(Make.TUPLE if kind is tuple else Make.LIST, len(value)), *reversed(value))
+            named = _Container(Make.CALL, functools.partial(_spread, kind))
+            stack += (named, _Container(Make.TUPLE, len(value)), *reversed(value))
     return tuple(made)
+
+
+def _spread(kind: type, items: tuple[Any, ...]) -> Any:
+    return kind(*items)
 
 
 @final
@@ -302,4 +309,10 @@ def is_in_memory(form: Form) -> bool:
     return all(step.check is not Check.TYPED for step in form.steps)
 
 
-__all__ = ["build_of", "form_of", "inputs_with_strides", "is_in_memory"]
+def is_of_mlx(form: Form) -> bool:
+    """Whether all inputs are MLX arrays, taken as objects."""
+    given = [step for step in form.steps if step.given >= 0]
+    return all(step.check is Check.TYPED and step.expected.kind is not Tensor for step in given)
+
+
+__all__ = ["build_of", "form_of", "inputs_with_strides", "is_in_memory", "is_of_mlx"]

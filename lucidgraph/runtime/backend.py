@@ -6,7 +6,7 @@ import functools
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,15 @@ Strides = tuple[tuple[int, tuple[int, ...]], ...]
 """The inputs that are not in row-major order, with their strides."""
 
 
+class Direct(NamedTuple):
+    """``function(*inputs, *arrays)`` gives the outputs in a list, for inputs that are arrays of the library the backend
+    computes in. Where it raises one of ``errors``, the executable itself has more to say."""
+
+    function: Callable[..., list[Any]]
+    arrays: tuple[Any, ...]
+    errors: tuple[type[Exception], ...]
+
+
 class Executable(ABC):
     """A graph made ready to run. ``source`` is the generated code, for people to read."""
 
@@ -33,6 +42,10 @@ class Executable(ABC):
     def direct(self, values: Sequence[Any]) -> list[Any] | None:
         """The outputs, as new arrays of the library whose arrays the backend computes in, for arrays of the inputs'
         dtypes and Python numbers; None where it has no shorter way to them."""
+        return None
+
+    def bare(self) -> Direct | None:
+        """The library's own function under this executable, where it can be called as it is."""
         return None
 
     def run(self, strides: Strides) -> Any:

@@ -109,6 +109,41 @@ def test_products_that_do_not_depend_on_each_other_need_no_wait(eager: None):
     assert chained(lambda x, w: (x @ w, w @ x, x.T @ w, w + 1), x, w) == 4
 
 
+def test_what_ends_no_chain_comes_after_it():
+    """A step of a small perceptron is two chains: all rows forward and backward; then what sums over them."""
+
+
+    def loss(params: Any, x: Any, y: Any) -> Any:
+        for w, b in params[:-1]:
+            x = lg.maximum(x @ w + b, 0.0)
+        scores = x @ params[-1][0] + params[-1][1]
+        return lg.mean(lg.logsumexp(scores, axis=-1) - lg.sum(scores * y, axis=-1))
+
+    lg.set_threads(2)
+    be = AccelerateBackend()
+    graph = lg.trace(lg.value_and_grad(loss), *arguments(32, 64, 64, 64, 10))
+    commands = be.compile(lowered(graph, be)).plan.commands
+    assert [isinstance(c.code, chains.ChainCode) for c in commands] == [True, True]
+
+
+def test_what_waits_is_not_overtaken_by_what_reads_or_overwrites_it(eager: None):
+    x, w = RNG.standard_normal((64, 16), np.float32), RNG.standard_normal((16, 16), np.float32)
+
+    def fn(x: Any, w: Any) -> Any:
+        y = lg.tanh(x @ w)
+        total = lg.sum(y, axis=0)
+        z = y @ w
+        table = lg.zeros((64, 16)).at[3:9].set(z[3:9])
+        return total, z * total, table + lg.sum(table, axis=0), lg.mean(z) + x
+
+    expected = evaluate(lg.trace(fn, x, w), [x, w])
+    lg.set_threads(2)
+    for donate in ((), (0,)):
+        f = lg.compile(fn, backend="accelerate", donate=donate)
+        for got, right in zip(f(x.copy(), w), expected, strict=True):
+            np.testing.assert_allclose(got, right, rtol=2e-5, atol=1e-5)
+
+
 def test_an_index_out_of_range_is_reported_after_a_chain(eager: None):
     lg.set_threads(2)
     x, w = RNG.standard_normal((64, 64), np.float32), RNG.standard_normal((64, 64), np.float32)

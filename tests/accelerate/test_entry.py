@@ -103,6 +103,8 @@ def total(tree: Any) -> Any:
     """A function of anything that arrays can be in."""
     if isinstance(tree, dict):
         return {k: total(v) for k, v in tree.items()}
+    if isinstance(tree, Pair):
+        return Pair(*map(total, tree))
     if isinstance(tree, list | tuple):
         return [total(v) for v in tree]
     return tree * 2 + 1 if isinstance(tree, lg.Tensor) or type(tree) in (int, float) else tree
@@ -157,7 +159,7 @@ def native_calls(f: Any) -> int:
         (X, X), (X[::-1], X), (X.T, X.T), (X[0], X), (np.zeros((0, 3), np.float32),) * 2, (X, 2.5), (3, X), (X, 2j),
         ([X, X], X), ((X, 2.0), {"b": X, "a": [X, 4]}), (None, X), (X, "name"), (X.astype(lg.bfloat16.numpy), X),
         (np.array(2.0), X), ([], {}), (read_only(X), X), (X, np.float32(2)), ([np.int8(3), np.bool_(True)], X),
-        (lg.asarray(X), X), (lg.asarray(X), [lg.asarray(2.0)]),
+        (lg.asarray(X), X), (lg.asarray(X), [lg.asarray(2.0)]), (Pair(X, 2.0), {"b": Pair([X], Pair(X, None))}),
     ],
 )  # fmt: skip
 def test_calls_of_plain_values_are_native(args: tuple[Any, ...]) -> None:
@@ -184,6 +186,56 @@ def test_calls_of_mlx_arrays_are_native(backend: str) -> None:
     # What is lazy is computed, and its failure is the caller's.
     for _ in range(3):
         assert f(mx.array(X) + 1, {"a": mx.array(X)})[0].tolist() == (2 * X + 2).tolist()
+
+
+@native
+def test_what_mlx_refuses_in_a_native_call() -> None:
+    mx = pytest.importorskip("mlx.core")
+    held = mx.array(X)
+    f = lg.compile(lambda x, y: {"sum": x + y * held, "rest": [x - y, None]}, backend="mlx")
+    x, refusal = mx.array(X), None
+    f(x, x)
+    executable = next(iter(f._core.cache._entries.values())).program.executable
+    through = executable._function
+
+    def function(*arrays: Any) -> Any:
+        if refusal is not None:
+            raise refusal
+        return through(*arrays)
+
+    executable._function = function
+    for _ in range(3):
+        out = f(x, x)
+        assert out["sum"].tolist() == (X + X * X).tolist() and (out["rest"][0] == 0).all() and out["rest"][1] is None
+    before = native_calls(f)
+    refusal = ValueError("not today")
+    with pytest.raises(lg.BackendError, match="mlx refused the program: not today"):
+        f(x, x)
+    refusal = KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        f(x, x)
+    refusal = None
+    counts = [sys.getrefcount(v) for v in (x, held)]
+    for _ in range(200):
+        f(x, x)
+    assert native_calls(f) >= before + 202
+    assert [sys.getrefcount(v) for v in (x, held)] == counts
+
+
+@native
+@pytest.mark.parametrize("number", [2.5, -0.0, 1e300, float("nan"), 7, -(2**31)])
+def test_numbers_reach_mlx_as_numpy_rounds_them(number: Any) -> None:
+    mx = pytest.importorskip("mlx.core")
+    f = lg.compile(lambda x, a: x * a, backend="mlx")
+    for dtype in (np.float32, np.float16, np.int32):
+        if dtype == np.int32 and type(number) is float:
+            continue
+        array = np.ones(2, dtype)
+        with np.errstate(all="ignore"):
+            expected = array * dtype(number)
+        for _ in range(4):
+            found = np.asarray(f(mx.array(array), number))
+            assert found.dtype == dtype and repr(found.tolist()) == repr(expected.tolist())
 
 
 @native
@@ -349,6 +401,15 @@ def test_programs_dropped_are_not_run() -> None:
     assert f.cache_info()[:2] == (0, 0)
     f(X)
     assert f.cache_info()[:2] == (0, 1)
+
+
+def test_calls_of_which_no_form_is_known() -> None:
+    f = compiled(lambda x, y: x + y)
+    for k in range(40):
+        for _ in range(3):
+            assert f(*(X, k)).tolist() == (X + k).tolist()
+        f._core._change_ways(())
+        assert not f._core.ways
 
 
 # -- failures

@@ -4,13 +4,14 @@ Most commands go over rows: of a batch, of a matrix. Where what a command reads 
 in the same rows, a thread can do its rows in both, and finds them in its cache. So neighbouring commands are joined in
 a *chain*, whose items are *units*: each command's rows are split among the units so that all dependences stay inside a
 unit. Commands that do not depend on each other at all may be in one chain as well; a small one that cannot be split
-belongs to one unit. Only where a command reads what other units wrote does a chain end, and threads wait.
+belongs to one unit. Only where all that is left reads what other units wrote does a chain end, and threads wait.
 
 The units are as many as threads and do not depend on who does them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
@@ -31,6 +32,8 @@ _NEAR: Final = 1 << 20
 _GRAIN: Final = 16
 _LONGEST: Final = 64
 """Longer chains are cut: a command is compared with all before it in its chain."""
+_PASSED: Final = 8
+"""How many commands a chain leaves behind while it looks for more."""
 
 
 @dataclass(slots=True)
@@ -157,29 +160,67 @@ def _split(command: Command, rows: int, units: int) -> Member | None:
     return Member(0, [-(-n // item) for n in edges], item)
 
 
-def chains_of(commands: Sequence[Command], threads: int, kept: frozenset[int]) -> list[list[Member]]:
-    """The chains of a plan, in order: of two commands at least, and worth sharing. ``kept`` are buffers in whose place
-    nothing else is put."""
+@final
+class _Passed:
+    """Commands that a chain has left to come after it: what depends on them comes later too."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self._read: set[int] = set()
+        self._written: set[int] = set()
+
+    def add(self, number: int, command: Command) -> None:
+        self.numbers.append(number)
+        for k, (_, buffer, _) in enumerate(command.pointers):
+            written = k >= len(command.pointers) - command.writes
+            (self._written if written else self._read).add(buffer)
+
+    def holds_up(self, command: Command) -> bool:
+        for k, (_, buffer, _) in enumerate(command.pointers):
+            written = k >= len(command.pointers) - command.writes
+            if buffer in self._written or (written and buffer in self._read):
+                return True
+        return False
+
+
+def chains_of(
+    commands: Sequence[Command], threads: int, kept: frozenset[int]
+) -> tuple[list[int], list[list[Member]]]:  # fmt: skip
+    """An order of a plan's commands, and the chains in it: of two commands at least, and worth sharing. ``kept`` are
+    buffers in whose place nothing else is put.
+
+    A command that cannot be in a chain, as it reads what other units write, is put after it where what follows does not
+    need it: the mean of a loss stands between forward and backward, but ends no chain. What goes past it stays in the
+    cache, and costs no memory to speak of. What may end a run, or runs Python, keeps its place.
+    """
+    order: list[int] = []
     found: list[list[Member]] = []
-
-    def fresh() -> _Growing:
-        return _Growing(threads, kept, load=[0] * threads)
-
-    growing = fresh()
-
-    def close() -> None:
-        if len(growing.members) > 1 and sum(growing.load) >= BRIEF_COST:
-            found.append(growing.members)
-
-    for number, command in enumerate(commands):
-        if growing.take(number, command):
+    waiting = deque(range(len(commands)))
+    while waiting:
+        growing, passed, moved = _Growing(threads, kept, load=[0] * threads), _Passed(), 0
+        taken: list[int] = []
+        while waiting and len(passed.numbers) < _PASSED:
+            number = waiting[0]
+            command = commands[number]
+            if not command.writes or command.number >= 0:
+                break
+            waiting.popleft()
+            further = moved + command.moved if passed.numbers else 0
+            if further <= _NEAR and not passed.holds_up(command) and growing.take(number, command):
+                taken.append(number)
+                moved = further
+            else:
+                passed.add(number, command)
+                if not taken:
+                    break
+        if not taken:
+            order.append(passed.numbers[0] if passed.numbers else waiting.popleft())
             continue
-        close()
-        growing = fresh()
-        if not growing.take(number, command):
-            growing = fresh()
-    close()
-    return found
+        waiting.extendleft(reversed(passed.numbers))
+        order += taken
+        if len(taken) > 1 and sum(growing.load) >= BRIEF_COST:
+            found.append(growing.members)
+    return order, found
 
 
 # -- as a command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -59,6 +60,15 @@ class Command:
     """The rows its items run over."""
     number: int = -1
     """Which argument is the command's number in the table, from 1 on: by it a kernel says that it ends the run."""
+
+    def touch(self, buffers: Sequence[Buffer], number: int) -> None:
+        """Note in the buffers that this command, of this number, is the last so far that reads or writes them."""
+        places = [place for _, place, _ in self.pointers if place != STOP]
+        for k, place in enumerate(places):
+            buffer = buffers[place]
+            buffer.last = number
+            if buffer.first < 0 and k >= len(places) - self.writes:
+                buffer.first = number
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ def entry_module(offset: int) -> ir.Module:
 
 def _run(module: ir.Module) -> None:
     """``run(way, frame)``: the result of a call that has passed the checks, or 0 where something was raised."""
+    make = _make(module)
     w = Writer(module, "run", 2)
     way, frame = w.fn.args
     b = w.b
@@ -46,6 +47,32 @@ def _run(module: ir.Module) -> None:
     b.cbranch(w.null(given), native, python)
 
     b.position_at_end(python)
+    bare, plainly, listed, refused = (w.block(name) for name in ("bare", "plainly", "listed", "refused"))
+    function = w.pointer(way, WAY["bare"])
+    b.cbranch(w.null(function), plainly, bare)
+    b.position_at_end(bare)
+    extras, extra = w.word(way, WAY["extras"]), w.pointer(way, WAY["extra"])
+    with w.loop(extras, "extra") as k:
+        w.put(w.word(extra, k), objects, b.add(inputs, k))
+    found = w.call("PyObject_Vectorcall", PTR, function, objects, b.add(inputs, extras), NULL)
+    b.cbranch(w.null(found), refused, listed)
+    b.position_at_end(listed)
+    items = w.pointer(found, 0, layouts.LIST_ITEMS)
+    with w.loop(results, "listed") as k:
+        item = w.pointer(items, k)
+        w.call("Py_IncRef", ir.VoidType(), item)
+        w.put(item, made, k)
+    w.call("Py_DecRef", ir.VoidType(), found)
+    result = b.call(make, [way, frame])
+    ends.append((result, b.block))
+    b.branch(leave)
+    b.position_at_end(refused)  # the Python function says more about such errors
+    matches = w.call("PyErr_ExceptionMatches", I32, w.pointer(way, WAY["errors"]))
+    ends.append((NULL, b.block))
+    w.unless(b.icmp_signed("!=", matches, I32(0)), leave)
+    w.call("PyErr_Clear", ir.VoidType())
+    b.branch(plainly)
+    b.position_at_end(plainly)
     result = w.call("PyObject_Vectorcall", PTR, given, objects, inputs, NULL)
     ends.append((result, b.block))
     b.branch(leave)
@@ -78,7 +105,7 @@ def _run(module: ir.Module) -> None:
     stopped, whole = w.block("stopped"), w.block("whole")
     b.cbranch(w.same(code, I64(0)), whole, stopped)
     b.position_at_end(whole)
-    result = b.call(_make(module), [way, frame])
+    result = b.call(make, [way, frame])
     ends.append((result, b.block))
     b.branch(leave)
 
@@ -229,10 +256,11 @@ def _entry(module: ir.Module, offset: int) -> None:
     slow, error = w.block("slow"), w.block("error")
     w.unless(w.same(w.word(epoch), I64(0)), slow)
     now = w.word(epoch, 1)
+    first = w.pointer(record, RECORD["first"])
+    w.unless(b.not_(w.null(first)), slow)  # else there is no frame either
     frame = b.alloca(I64, w.word(record, RECORD["frame"]))
     w.put(I64(0), frame)
     w.put(I64(0), frame, BUFFERS)
-    first = w.pointer(record, RECORD["first"])
     head, other = w.block("head"), w.block("other")
     before = b.block
     b.branch(head)

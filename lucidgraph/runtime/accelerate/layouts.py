@@ -50,7 +50,7 @@ FUNCTIONS: Final = (
     "Py_IncRef", "Py_DecRef", "PyObject_Vectorcall", "PyObject_CallNoArgs", "PyLong_AsLongLongAndOverflow",
     "PyDict_GetItemWithError", "PyDict_Next", "PyDict_New", "PyDict_SetItem", "PyTuple_New", "PyTuple_SetItem",
     "PyList_New", "PyList_SetItem", "PyErr_Clear", "PyLong_FromLongLong", "PyObject_GetAttr",
-    "PyObject_RichCompareBool", "PyObject_GetBuffer", "PyBuffer_Release",
+    "PyObject_RichCompareBool", "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_ExceptionMatches",
 )  # fmt: skip
 """Of CPython's interface, all that native code calls."""
 BUFFER_WORDS: Final = 10
@@ -58,8 +58,10 @@ BUFFER_WORDS: Final = 10
 BUFFER: Final = {"data": 0, "itemsize": 3, "ndim": 4, "format": 5, "shape": 6, "strides": 7}
 BUFFER_FLAGS: Final = 0x18 | 0x4
 """Strides and the format are asked for."""
-_KNOWN: Final = ((3, 11),)
+_KNOWN: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
 """The versions of Python on which native calls have passed their tests."""
+_OWN_WORDS: Final = 2
+"""Behind an object that native code can be called through."""
 
 
 def _word(address: int) -> int:
@@ -156,7 +158,7 @@ def require() -> None:
         raise BackendError("this Python is built for debugging")
     if sys.version_info[:2] not in _KNOWN or sys.maxsize < 2**32 or sys.byteorder != "little":
         raise BackendError(f"Python {python} on this processor has not been looked into")
-    if not _reads():
+    if not _reads() or not _keeps_clear():
         raise BackendError(f"objects of Python {python} or NumPy {np.__version__} do not lie where they should")
 
 
@@ -199,11 +201,29 @@ def callable_type(base: type) -> type:
     members = (_Member * 2)(_Member(b"__vectorcalloffset__", _SSIZE, size, _READONLY, None))
     slots = (_Slot * 2)(_Slot(_MEMBERS, ctypes.cast(members, ctypes.c_void_p)))
     name = f"{base.__module__}.{base.__qualname__}".encode()
-    spec = _Spec(name, size + 16, 0, _VECTORCALL | _METHOD, slots)
+    spec = _Spec(name, size + 8 * _OWN_WORDS, 0, _VECTORCALL | _METHOD, slots)
     _kept.append((members, slots, spec))  # the type refers to them
     make = _function("PyType_FromSpecWithBases", ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
     made: type = make(ctypes.byref(spec), (base,))
     return made
+
+
+class _Probe:
+    def __call__(self) -> str:
+        return "called"
+
+
+def _keeps_clear() -> bool:
+    """Whether nothing of an object lies in the words that are added to it: its attributes do not, which some versions
+    keep behind objects, and it can be called while the first is 0."""
+    probe: Any = callable_type(_Probe)()
+    words = [id(probe) + _Probe.__basicsize__ + 8 * k for k in range(_OWN_WORDS)]
+    clear = [_word(address) for address in words] == [0] * _OWN_WORDS
+    for k in range(64):
+        setattr(probe, f"a{k}", k)
+        clear = clear and [_word(address) for address in words] == [0] * _OWN_WORDS
+    ctypes.c_int64.from_address(words[1]).value = -1
+    return clear and probe() == "called" and [vars(probe)[f"a{k}"] for k in range(64)] == list(range(64))
 
 
 __all__ = [

@@ -28,12 +28,12 @@ from .body import NEAR, PADDING, Body, Kept, Layout, Slots, lane_count
 from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
-from .executor import BRIEF_COST
+from .executor import BRIEF_COST, SHARED_COST
 from .gathered import Gathered, GatherLayout
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
-from .steps import Levels, Split, Steps, in_levels, split_of
+from .steps import Halves, Levels, Split, Steps, holds_up_rows, in_levels, split_of
 from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
 from .turning import WORDS as TURNING
@@ -80,6 +80,8 @@ class Planner:
         """Commands that only copy one buffer's elements to the same places of another."""
         self.pieces: dict[Node, Pieces] = {}
         self.lazy = pieces.lazy(graph)
+        self.shared = threads > 1 and sum(n.type.nbytes for n in (*graph.inputs, *graph.nodes)) >= SHARED_COST
+        """Whether threads are likely to share the work."""
         self.through = gathered.lazy(graph)
         """The gathers that kernels read through."""
         # Of the plan, not of the planner: that would be a circle, and hold what the graph captured.
@@ -247,15 +249,11 @@ class Planner:
     ) -> Command:  # fmt: skip
         """Append a command; the last ``writes`` pointers are what it writes."""
         number = len(self.plan.commands)
-        for k, (_, view) in enumerate(pointers):
-            buffer = self.plan.buffers[view.buffer]
-            buffer.last = number
-            if buffer.first < 0 and k >= len(pointers) - writes:
-                buffer.first = number
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
         split = split and items > 1 and cost >= BRIEF_COST
         moved = sum(view.touched for _, view in pointers)
         made = Command(name, code, words, placed, items, split, cost, node, moved=moved, writes=writes)
+        made.touch(self.plan.buffers, number)
         self.plan.commands.append(made)
         return made
 
@@ -273,6 +271,14 @@ class Planner:
         if [n.op for n in graph.nodes] == [StopGradientBackward] and self.turned(inputs[0], outputs[0]):
             return
         body = Body(graph, full)
+        made_here = any(self.plan.buffers[v.buffer].kind == "temporary" for v in inputs)
+        if count is None and self.shared and made_here and holds_up_rows(body, reduced, inputs):
+            halves = Halves(graph, full)
+            made = [outputs[k] for k in halves.full_outputs]
+            self.fused(halves.full, [inputs[k] for k in halves.full_inputs], made, node)
+            given = [*(inputs[k] for k in halves.rows_inputs), *(made[k] for k in halves.rows_made)]
+            self.fused(halves.rows, given, [outputs[k] for k in halves.rows_outputs], node)
+            return
         inputs = self.straightened(body, reduced, inputs, outputs)
         axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
         if not any(n.op.reduces for n in graph.nodes):

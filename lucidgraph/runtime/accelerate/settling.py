@@ -36,10 +36,26 @@ class Settling:
         """``chain_code`` gives the kernel of chains."""
         if self.plan.threads > 1 and self.plan.cost >= SHARED_COST:
             kept = (k for k, b in enumerate(self.plan.buffers) if b.kind != "temporary" and not self.is_donated(b))
-            self.chains = chains_of(self.plan.commands, self.plan.threads, frozenset(kept))
+            order, self.chains = chains_of(self.plan.commands, self.plan.threads, frozenset(kept))
+            self.arrange(order)
         self.reuse_donated()
         self.assign()
         self.join(chain_code)
+
+    def arrange(self, order: Sequence[int]) -> None:
+        """Put the commands into this order."""
+        if order == sorted(order):
+            return
+        place = {number: k for k, number in enumerate(order)}
+        self.plan.commands = [self.plan.commands[number] for number in order]
+        self.moves = [(place[number], source, target) for number, source, target in self.moves]
+        for chain in self.chains:
+            for member in chain:
+                member.command = place[member.command]
+        for buffer in self.plan.buffers:
+            buffer.first = buffer.last = -1
+        for number, command in enumerate(self.plan.commands):
+            command.touch(self.plan.buffers, number)
 
     def dying(self, buffer: Buffer) -> Buffer | None:
         """A temporary read for the last time by the command that writes ``buffer``, which may lie in its place."""

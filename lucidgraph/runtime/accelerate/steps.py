@@ -1,4 +1,5 @@
-"""Long reductions in steps: of fixed pieces, then of the pieces' results; and of one pass after the other."""
+"""A kernel as two: a long reduction of pieces, then of the pieces' results; one pass after the other; elementwise
+values, then reductions."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from typing import Final, NamedTuple, final
 
 from ... import dtypes
 from ...dtypes import DType
-from ...ir import Graph, Node, TensorType
+from ...ir import Graph, Node, TensorType, topological
 from ...ir.op import get
 from ...ir.ops.core import Input, Kernel
 from ...ir.types import Shape
 from .body import Body
 from .domain import Axis
+from .executor import BRIEF_COST
 from .views import View
 
 _POINTS: Final = 1 << 15
@@ -220,6 +222,52 @@ class Steps:
             return view
         own = [k for k in range(len(view.shape)) if k not in self.axes]
         return replace(view, shape=tuple(view.shape[k] for k in own), strides=tuple(view.strides[k] for k in own))
+
+
+def holds_up_rows(body: Body, reduced: tuple[int, ...], inputs: Sequence[View]) -> bool:
+    """Whether a kernel of little memory goes over all rows for its reductions, though its full values do not.
+
+    Alone, these can be in a chain with what makes the rows and what reads them; and reading them again for the
+    reductions costs less than threads that wait for each other.
+    """
+    full = [n for n in body.graph.outputs if n.shape == body.full]
+    return (
+        0 in reduced
+        and 0 < len(full) < len(body.graph.outputs)
+        and all(body.level[n] == 0 for n in full)
+        and sum(v.touched for v in inputs) <= BRIEF_COST
+    )
+
+
+@final
+class Halves:
+    """The full values that a kernel gives, by ``full`` of the inputs in ``full_inputs``; then its reductions, by
+    ``rows`` of the inputs in ``rows_inputs`` and of the first's results in ``rows_made``."""
+
+    def __init__(self, graph: Graph, full: Shape) -> None:
+        places = {node: k for k, node in enumerate(graph.inputs)}
+        self.full_outputs = [k for k, node in enumerate(graph.outputs) if node.shape == full]
+        self.rows_outputs = [k for k, node in enumerate(graph.outputs) if node.shape != full]
+        first = [graph.outputs[k] for k in self.full_outputs]
+        below = topological(first)
+        self.full_inputs = [places[n] for n in below if n in places]
+        nodes = [n for n in below if n not in places]
+        self.full = Graph([graph.inputs[k] for k in self.full_inputs], nodes, first, "explicit")
+
+        made = set(first)
+        last = [graph.outputs[k] for k in self.rows_outputs]
+        below = topological(last, stop=made.__contains__)
+        self.rows_inputs = [places[n] for n in below if n in places]
+        self.rows_made = [k for k, n in enumerate(first) if n in set(below)]
+        new: dict[Node, Node] = {n: n for n in graph.inputs}
+        new |= {n: Node(Input, (), {}, n.types) for n in first}
+        body: list[Node] = []
+        for node in below:
+            if node not in new:
+                new[node] = node.replace(operands=tuple(new[o] for o in node.operands))
+                body.append(new[node])
+        given = [graph.inputs[k] for k in self.rows_inputs] + [new[first[k]] for k in self.rows_made]
+        self.rows = Graph(given, body, [new[n] for n in last], "explicit")
 
 
 def _uniform(node: Node) -> bool:

@@ -21,11 +21,12 @@ from .system import SYSTEM
 from .words import FRAME_WORDS, INSTANCE, LATE_WORDS, MAKE_WORDS, RECORD, RESULT_WORDS, STEP_WORDS, WAY
 
 if TYPE_CHECKING:
+    from ..backend import Direct
     from .backend import Run
 
 _TYPES: Final[dict[Check, type]] = {
     Check.FLOAT: float, Check.INTEGER: int, Check.COMPLEX: complex, Check.EQUAL_INTEGER: int,
-    Check.EQUAL_FLOAT: float, Check.TUPLE: tuple, Check.LIST: list, Check.DICT: dict,
+    Check.EQUAL_FLOAT: float, Check.DICT: dict,
 }  # fmt: skip
 _MOST_INSTANCES: Final = 16
 
@@ -45,14 +46,17 @@ def _code(offset: int) -> Code:
 @final
 class Way:
     """One form of call: its checks, and the plan that serves it or, where it cannot be run natively, the Python
-    function of its inputs that does. ``build`` says how the results are put together."""
+    function of its inputs that does; before that one, a library's own function may be tried, which gives so many
+    ``results``. ``build`` says how results are put together."""
 
     def __init__(
-        self, form: Form, build: Build, run: Run | None, python: Callable[..., Any] | None = None
-    ) -> None:
-        self._kept: list[Any] = [form, build, run, python]
+        self, form: Form, build: Build, run: Run | None, python: Callable[..., Any] | None = None,
+        bare: Direct | None = None, results: int = 0,
+    ) -> None:  # fmt: skip
+        self._kept: list[Any] = [form, build, run, python, bare]
         self._run = run
-        inputs, results = form.inputs, 0 if run is None else len(run.results)
+        inputs, extra = form.inputs, () if bare is None else bare.arrays
+        results = len(run.results) if run is not None else results if bare is not None else 0
         header = self.header = _words([0] * len(WAY))
         self._set(epoch=epoch.now(), positional=form.positional, keywords=len(form.keywords), owner=id(self))
         self._set(names=self._table([id(self._keep(sys.intern(name))) for name in form.keywords]))
@@ -64,12 +68,16 @@ class Way:
         self._set(makes=len(build), make=self._table([w for what, a in build for w in self._make(what, a)]))
         at = FRAME_WORDS
         for name, count in (
-            ("values", form.values), ("data", inputs + results), ("objects", max(inputs, 2)), ("scalars", 2 * inputs),
-            ("held", inputs), ("made", results), ("stack", len(build)), ("buffers", buffers * layouts.BUFFER_WORDS),
+            ("values", form.values), ("data", inputs + results), ("objects", max(inputs + len(extra), 2)),
+            ("scalars", 2 * inputs), ("held", inputs), ("made", results), ("stack", len(build)),
+            ("buffers", buffers * layouts.BUFFER_WORDS),
         ):  # fmt: skip
             header[WAY[name]] = at
             at += count
         self.frame = at
+        if bare is not None:
+            self._set(bare=id(bare.function), errors=id(bare.errors))
+            self._set(extras=len(extra), extra=self._table([id(a) for a in extra]))
         if run is None:
             self._set(python=id(python))
         else:
@@ -131,6 +139,8 @@ class Way:
             a = id(self._keep(expected))
         elif check in (Check.TYPED, Check.BUFFER):
             a = id(self._keep(expected.kind))
+        elif check is Check.ITEMS:
+            a, b = id(self._keep(expected[0])), expected[1]
         else:
             a = id(_TYPES[check])
             if check is Check.INTEGER:

@@ -16,12 +16,14 @@ WAY: Final = {
     name: k
     for k, name in enumerate((
         "next", "epoch", "positional", "keywords", "names", "owner", "steps", "step", "inputs", "results", "result",
-        "free", "hits", "makes", "make", "stopped", "run", "count", "most", "cost", "python", "lates", "late",
+        "free", "hits", "makes", "make", "stopped", "run", "count", "most", "cost", "python",
+        "bare", "extras", "extra", "errors", "lates", "late",
         "values", "data", "objects", "scalars", "held", "made", "stack", "buffers",
     ))
 }  # fmt: skip
 """The words of a form of call. ``steps``, ``lates``, ``results``, ``makes``: how many there are, each followed by where
-they lie; ``free``: the first instance that no run has; from ``values`` on: where in the frame of a call what lies."""
+they lie; ``bare``: a library's function that takes the inputs, then the ``extra`` objects; ``free``: the first instance
+that no run has; from ``values`` on: where in the frame of a call what lies."""
 INSTANCE: Final = {name: k for k, name in enumerate(("next", "table", "stop", "fixups", "fixup"))}
 RECORD: Final = {name: k for k, name in enumerate(("first", "epoch", "slow", "frame"))}
 """The words of a function: its first form, the address of the epoch, what to call otherwise, the words of a frame."""

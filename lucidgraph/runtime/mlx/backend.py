@@ -14,8 +14,9 @@ from ...errors import BackendError, DTypeError
 from ...ir import Graph, Node, TensorType
 from ...ir.evaluate import evaluate_node
 from ...ir.op import as_result, get
+from ...ir.ops.core import CastBackward
 from ...ir.text import format_attrs
-from ..backend import Executable, IBackend, host_array
+from ..backend import Direct, Executable, IBackend, host_array
 from ..cache import Cache
 from .lowering import FILE, Program, lower
 from .tables import TAKES
@@ -24,6 +25,9 @@ from .writing import dtype_text
 __all__ = ["MLXBackend", "MLXExecutable"]
 
 _DTYPES: Final = {d: getattr(mx, dtype_text(d).removeprefix("mx.")) for d in ALL if d is not complex128}
+
+_REFUSALS: Final = (ValueError, RuntimeError, TypeError, IndexError)
+"""How MLX says that it cannot."""
 
 
 def _to_mlx(value: Any, t: TensorType) -> mx.array:
@@ -51,6 +55,8 @@ class MLXExecutable(Executable):
         self.source = program.source
         self._function = mx.compile(program.function)
         self._arrays = [_to_mlx(array, t) for array, t in program.arrays]
+        self._numbers = None if program.prints else _numbers(program, graph)
+        """The Python numbers that it takes as they are, with their dtypes; None where more is to do before or after."""
         # Used by any thread from now on, so there must be nothing left to compute.
         mx.eval(self._arrays)
 
@@ -61,7 +67,7 @@ class MLXExecutable(Executable):
             arguments += self._host_values(buffers)
         try:
             results = self._function(*arguments, *self._arrays)
-        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+        except _REFUSALS as error:
             raise _failure(error, program) from error
         if program.prints:
             _print(program, results[program.results :])
@@ -69,13 +75,22 @@ class MLXExecutable(Executable):
         return results
 
     def direct(self, values: Sequence[Any]) -> list[Any] | None:
-        program = self._program
-        if program.prints or program.host_results or not all(type(v) is mx.array for v in values):
+        if self._numbers is None:
             return None
+        given = [values[k] for k in self._program.given]
+        if not all(type(v) is mx.array for v in given):
+            return None
+        program = self._program
+        for k, dtype in self._numbers:
+            given.append(mx.array(values[k], dtype))
         try:
-            return list(self._function(*[values[k] for k in program.given], *self._arrays))
-        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+            return self._function(*given, *self._arrays)
+        except _REFUSALS as error:
             raise _failure(error, program) from error
+
+    def bare(self) -> Direct | None:
+        plain = self._numbers == [] and self._program.given == tuple(range(len(self._inputs)))
+        return Direct(self._function, tuple(self._arrays), _REFUSALS) if plain else None
 
     def _host_values(self, buffers: Sequence[Any]) -> list[mx.array]:
         """What is made of Python numbers alone, as arrays of the dtype it is used in."""
@@ -88,6 +103,21 @@ class MLXExecutable(Executable):
             operands = [values[o] if o in values else evaluate_node(o, ()) for o in node.operands]
             values[node] = evaluate_node(node, operands)
         return [_to_mlx(values[node], node.type) for node in self._program.host_results]
+
+
+def _numbers(program: Program, graph: Graph) -> list[tuple[int, Any]] | None:
+    """The numbers among the inputs that a program takes, in their order, with the dtypes it takes them in; None where
+    more than MLX's own conversion is between."""
+    places = {node: k for k, node in enumerate(graph.inputs)}
+    found = []
+    for node in program.host_results:
+        source = node.operands[0] if node.op is CastBackward else node
+        kind = source.dtype.kind
+        # In half precision MLX would round twice.
+        if source not in places or kind not in "fi" or node.dtype.kind != kind or node.dtype.is_half:
+            return None
+        found.append((places[source], _DTYPES[node.dtype]))
+    return found
 
 
 def _print(program: Program, values: Sequence[mx.array]) -> None:
@@ -195,7 +225,7 @@ def _single(node: Node, types: tuple[TensorType, ...]) -> Callable[[Sequence[Any
         arguments = [_to_mlx(b, t) for b, t in zip(buffers, types, strict=True)]
         try:
             return program.function(*arguments, *arrays)[0]
-        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+        except _REFUSALS as error:
             raise _failure(error, program) from error
 
     return run
