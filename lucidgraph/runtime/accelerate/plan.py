@@ -414,7 +414,7 @@ class Planner:
         folds = [n for n in body.graph.nodes if n.op.reduces]
         if not folds or not all(n.op.partial and body.level[n.operands[0]] == 0 for n in folds):
             return False
-        if any(n.shape == body.full for n in body.graph.outputs):
+        if any(n.shape == body.full and body.level[n] for n in body.graph.outputs):
             return False
         if not any(a.reduced for a in axes):
             return False
@@ -450,18 +450,21 @@ class Planner:
         table = []
         for axis in cut:
             moves = [axis.strides[k] for k in steps.partial_inputs]
+            full = [axis.strides[len(inputs) + k] for k in steps.written]
             for view in partials:
                 if axis is outer:
                     moves.append(view.strides[-1])
                 else:
                     moves.append(0 if axis.reduced else _kept_stride(view, kept, axis))
-            table.append(Axis(axis.size, axis.reduced, tuple(moves)))
+            table.append(Axis(axis.size, axis.reduced, (*moves, *full)))
         partial = Body(steps.partial, body.full)
-        self.nest(partial, table, columns, read, partials, node, limit=split.size, pieces=pieces,
+        results = [*partials, *(outputs[k] for k in steps.written)]
+        self.nest(partial, table, columns, read, results, node, limit=split.size, pieces=pieces,
                   across=place < len(axes) - 1)  # fmt: skip
         finals = [steps.row_view(inputs[k]) for k in steps.final_inputs]
         count = prod(a.size for a in axes if a.reduced)
-        self.fused(steps.final, [*partials, *finals], [steps.row_view(v) for v in outputs], node, count=count)
+        rows = [steps.row_view(outputs[k]) for k in steps.rows]
+        self.fused(steps.final, [*partials, *finals], rows, node, count=count)
 
     # -- copies and conversions
 

@@ -30,7 +30,8 @@ def partial_dtype(node: Node) -> DType:
 @final
 class Steps:
     """The two bodies. The first reads the inputs in ``partial_inputs`` and gives one partial result per fold, with an
-    axis of pieces at the end; the second reads those, then the inputs in ``final_inputs``, as rows."""
+    axis of pieces at the end, and the outputs of full shape, whose numbers are in ``written``; the second reads those
+    partial results, then the inputs in ``final_inputs``, as rows, and gives the outputs in ``rows``."""
 
     def __init__(self, graph: Graph, full: Shape, pieces: int) -> None:
         self.axes = Kernel.domain(graph)[1]
@@ -38,10 +39,12 @@ class Steps:
         folds = [node for node in graph.nodes if node.op.reduces]
         self.partial_types = [TensorType((*self.kept, pieces), partial_dtype(f)) for f in folds]
         places = {node: k for k, node in enumerate(graph.inputs)}
+        self.written = [k for k, n in enumerate(graph.outputs) if n.shape == full]
+        self.rows = [k for k, n in enumerate(graph.outputs) if n.shape != full]
 
         nodes: list[Node] = []
         below: set[Node] = set()
-        stack = [f.operands[0] for f in folds]
+        stack = [*(f.operands[0] for f in folds), *(graph.outputs[k] for k in self.written)]
         while stack:
             node = stack.pop()
             if node not in below:
@@ -56,6 +59,7 @@ class Steps:
             outputs.append(Node(get(fold.op.partial), (operand,), attrs, (TensorType(self.kept, wide),)))
             nodes.append(outputs[-1])
         self.partial_inputs = [places[n] for n in graph.inputs if n in below]
+        outputs += [graph.outputs[k] for k in self.written]
         self.partial = Graph([graph.inputs[k] for k in self.partial_inputs], nodes, outputs, "explicit")
 
         new: dict[Node, Node] = {}
@@ -68,10 +72,15 @@ class Steps:
             new[fold] = Node(fold.op, (given[-1],), attrs, (TensorType(self.kept, fold.dtype),))
             body.append(new[fold])
         self.final_inputs: list[int] = []
+        after: set[Node] = set()
+        stack = [graph.outputs[k] for k in self.rows]
+        while stack:
+            node = stack.pop()
+            if node not in after and node not in new:
+                after.add(node)
+                stack.extend(node.operands)
         for node in graph.nodes:
-            if node in new or any(o in below and not o.op.view and o.operands for o in node.operands if o not in new):
-                continue
-            if node in below and not _uniform(node):
+            if node not in after:
                 continue
             for operand in node.operands:
                 if operand in places and operand not in new:
@@ -80,7 +89,7 @@ class Steps:
                     given.append(new[operand])
             new[node] = node.replace(operands=tuple(new[o] for o in node.operands))
             body.append(new[node])
-        self.final = Graph(given, body, [new[node] for node in graph.outputs], "explicit")
+        self.final = Graph(given, body, [new[graph.outputs[k]] for k in self.rows], "explicit")
 
     def row_view(self, view: View) -> View:
         """A row value's view without the reduced axes."""
@@ -88,14 +97,3 @@ class Steps:
             return view
         own = [k for k in range(len(view.shape)) if k not in self.axes]
         return replace(view, shape=tuple(view.shape[k] for k in own), strides=tuple(view.strides[k] for k in own))
-
-
-def _uniform(node: Node) -> bool:
-    """Whether a value is made of constants alone."""
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        if n.name == "input":
-            return False
-        stack.extend(n.operands)
-    return True
