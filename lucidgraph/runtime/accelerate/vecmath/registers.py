@@ -1,8 +1,8 @@
 """Instructions of AVX-512 that have no counterpart in LLVM's own operations, on lanes of any count.
 
 Each takes whole registers of 512 bits: longer vectors are cut, shorter ones filled up, so that a lane's result does not
-depend on how many there are. Where they are (`Lanes.wide`), a choice among the coefficients of several polynomials is
-one instruction for each coefficient, an exponent is applied, or taken off, in one, and so are special cases put in.
+depend on how many there are. Where they are (`Target.avx512`), a choice among coefficients of several polynomials is
+one instruction for each of them, an exponent is applied, or taken off, in one, and so are special cases put in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _by_register(args: Sequence[Real | Int], make: Callable[..., ir.Value]) -> R
     def pick(value: ir.Value, other: ir.Value, indices: Sequence[int]) -> ir.Value:
         if value.type.count == len(indices) and list(indices) == list(range(len(indices))):
             return value
-        return b.shuffle_vector(value, other, ir.Constant(ir.VectorType(_I32, len(indices)), [_I32(i) for i in indices]))
+        lanes = ir.Constant(ir.VectorType(_I32, len(indices)), [_I32(i) for i in indices])
+        return b.shuffle_vector(value, other, lanes)
 
     result = None
     for start in range(0, count, width):
@@ -43,7 +44,9 @@ def _by_register(args: Sequence[Real | Int], make: Callable[..., ir.Value]) -> R
         # Spread the piece over all lanes and take its own lanes from it.
         spread = pick(made, made, [i % width for i in range(count)])
         mine = range(start, start + width)
-        result = spread if result is None else pick(result, spread, [count + i if i in mine else i for i in range(count)])
+        if result is not None:
+            spread = pick(result, spread, [count + i if i in mine else i for i in range(count)])
+        result = spread
     if lanes.count is None:
         result = b.extract_element(result, _I32(0))
     return Real(lanes, result)
@@ -132,3 +135,9 @@ def looked_up(table: Table, at: Int) -> Real:
         return _call(at, f"llvm.x86.avx512.vpermi2var.{_suffix(at)}.512", [parts[0], index, parts[1]])
 
     return _by_register([at], make)
+
+
+__all__ = [
+    "INFINITY", "ITSELF", "KEEP", "MINUS_INFINITY", "NAN", "Table", "exponent_of", "fixed", "looked_up", "mantissa_of",
+    "reciprocal_start", "scaled",
+]  # fmt: skip
