@@ -80,6 +80,23 @@ def test_rows_along_every_axis(shape, dtype):
         np.testing.assert_array_equal(most, np.argmax(wide, axis))
 
 
+@pytest.mark.parametrize(("shape", "axes"), [((300_001,), 0), ((700, 123), (0, 1)), ((90_000, 3), 0), ((3, 90_001), 1)])
+def test_pieces_of_a_long_sum_write_what_it_is_a_sum_of(shape, axes):
+    """One pass on all threads: the values, sums of two of them, and what is made of the sums and a row."""
+    x = RNG.uniform(0.5, 2.0, shape).astype(np.float32)
+    row = RNG.uniform(1.0, 2.0, np.sum(x, axes).shape).astype(np.float32)
+
+    def program(x, row):
+        y = x * x
+        return y, lg.sum(y, axis=axes) * lg.exp(row), x + 1, lg.max(x, axis=axes) - lg.exp(row)
+
+    y, total, more, most = run(program, x, row)
+    np.testing.assert_array_equal(y, x * x)
+    np.testing.assert_array_equal(more, x + np.float32(1))
+    np.testing.assert_allclose(total, np.sum((x * x).astype(np.float64), axes) * np.exp(row), rtol=1e-6)
+    np.testing.assert_allclose(most, np.max(x, axes) - np.exp(row), rtol=1e-6)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_nan_among_rows_is_found(axis):
     x = RNG.standard_normal((90, 210)).astype(np.float32)

@@ -10,6 +10,7 @@ from llvmlite import ir
 from ... import dtypes
 from ...dtypes import DType
 from ...ir import Node
+from ...ir.ops.core import Constant
 from .arithmetic import Rule, divide_values, hypotenuse, is_zero, magnitude, multiply_values
 from .compare import truth
 from .values import F32, F64, Lanes, Pair, Value, register_type
@@ -246,19 +247,42 @@ def _power(lanes: Lanes, node: Node, args: list[Value]) -> Value:
         return _complex_power(lanes, node, args)
     dtype = node.dtype
     if dtype.is_floating:
-        return _known_powers(lanes, *args)
+        return _known_powers(lanes, args[0], args[1], _constant(node.operands[1]))
     if dtype.is_bool:
         return lanes.b.or_(args[0], lanes.b.not_(args[1]))
     return _integer_power(lanes, args[0], args[1], dtype)
 
 
-def _known_powers(lanes: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
-    """x to the power y; 2, 3 and -1 as products and a quotient, which fused programs have as well (``KEEPS``)."""
+def _constant(node: Node) -> float | None:
+    """The number that a value is made of, if it is one."""
+    while node.op.view:
+        node = node.operands[0]
+    return float(node.attrs["value"]) if node.op is Constant else None
+
+
+def _known_powers(lanes: Lanes, x: ir.Value, y: ir.Value, known: float | None) -> ir.Value:
+    """x to the power y; 2, 3 and -1 as products and a quotient, which fused programs have as well (``KEEPS``), 1/2 as
+    the root. Of a constant y only what it needs."""
     b, element = lanes.b, y.type.element
+    infinity, zero = lanes.constant(float("inf"), element), lanes.constant(0.0, element)
+
+    def root() -> ir.Value:
+        """With C's values at -0 and -∞."""
+        infinite = b.fcmp_ordered("==", magnitude(lanes, x), infinity)
+        return b.select(infinite, infinity, call(lanes, "sqrt", b.fadd(x, zero)))
+
+    ways: dict[float, Callable[[], ir.Value]] = {
+        2.0: lambda: b.fmul(x, x),
+        3.0: lambda: b.fmul(b.fmul(x, x), x),
+        -1.0: lambda: b.fdiv(lanes.constant(1.0, element), x),
+        0.5: root,
+    }
+    if known in ways:
+        return ways[known]()
     result = call(lanes, "pow", x, y)
-    square = b.fmul(x, x)
-    for exponent, power in ((2.0, square), (3.0, b.fmul(square, x)), (-1.0, b.fdiv(lanes.constant(1.0, element), x))):
-        result = b.select(b.fcmp_ordered("==", y, lanes.constant(exponent, element)), power, result)
+    if known is None:
+        for exponent, way in ways.items():
+            result = b.select(b.fcmp_ordered("==", y, lanes.constant(exponent, element)), way(), result)
     return result
 
 

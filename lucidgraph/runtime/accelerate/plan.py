@@ -451,21 +451,24 @@ class Planner:
         table = []
         for axis in cut:
             moves = [axis.strides[k] for k in steps.partial_inputs]
+            full = [axis.strides[len(inputs) + k] for k in steps.written]
             for view in partials:
                 if axis is outer:
                     moves.append(view.strides[-1])
                 else:
                     moves.append(0 if axis.reduced else _kept_stride(view, kept, axis))
-            table.append(Axis(axis.size, axis.reduced, tuple(moves)))
+            table.append(Axis(axis.size, axis.reduced, (*moves, *full)))
         partial = Body(steps.partial, body.full)
+        results = [*partials, *(outputs[k] for k in steps.written)]
         if piece == 1:
-            self.nest(partial, table, columns, read, partials, node)
+            self.nest(partial, table, columns, read, results, node)
         else:
-            self.nest(partial, table, columns, read, partials, node, limit=cut_axis.size, pieces=pieces,
+            self.nest(partial, table, columns, read, results, node, limit=cut_axis.size, pieces=pieces,
                       across=place < len(axes) - 1)  # fmt: skip
         finals = [steps.row_view(inputs[k]) for k in steps.final_inputs]
         count = prod(a.size for a in axes if a.reduced)
-        self.fused(steps.final, [*partials, *finals], [steps.row_view(v) for v in outputs], node, count=count)
+        rows = [steps.row_view(outputs[k]) for k in steps.rows]
+        self.fused(steps.final, [*partials, *finals], rows, node, count=count)
 
     # -- copies and conversions
 

@@ -48,7 +48,7 @@ def split_of(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Spl
     folds = [n for n in body.graph.nodes if n.op.reduces]
     if not folds or not all(n.op.partial and body.level[n.operands[0]] == 0 for n in folds):
         return None
-    if any(n.shape == body.full for n in body.graph.outputs) or not any(a.reduced for a in axes):
+    if any(n.shape == body.full and body.level[n] for n in body.graph.outputs) or not any(a.reduced for a in axes):
         return None
     return _in_order(body, axes, columns) or _shared(body, axes, columns, lanes)
 
@@ -164,7 +164,8 @@ def partial_dtype(node: Node) -> DType:
 @final
 class Steps:
     """The two bodies. The first reads the inputs in ``partial_inputs`` and gives one partial result per fold, with an
-    axis of pieces at the end; the second reads those, then the inputs in ``final_inputs``, as rows."""
+    axis of pieces at the end, and the outputs of full shape, whose numbers are in ``written``; the second reads those
+    partial results, then the inputs in ``final_inputs``, as rows, and gives the outputs in ``rows``."""
 
     def __init__(self, graph: Graph, full: Shape, pieces: int) -> None:
         self.axes = Kernel.domain(graph)[1]
@@ -172,10 +173,12 @@ class Steps:
         folds = [node for node in graph.nodes if node.op.reduces]
         self.partial_types = [TensorType((*self.kept, pieces), partial_dtype(f)) for f in folds]
         places = {node: k for k, node in enumerate(graph.inputs)}
+        self.written = [k for k, n in enumerate(graph.outputs) if n.shape == full]
+        self.rows = [k for k, n in enumerate(graph.outputs) if n.shape != full]
 
         nodes: list[Node] = []
         below: set[Node] = set()
-        stack = [f.operands[0] for f in folds]
+        stack = [*(f.operands[0] for f in folds), *(graph.outputs[k] for k in self.written)]
         while stack:
             node = stack.pop()
             if node not in below:
@@ -190,6 +193,7 @@ class Steps:
             outputs.append(Node(get(fold.op.partial), (operand,), attrs, (TensorType(self.kept, wide),)))
             nodes.append(outputs[-1])
         self.partial_inputs = [places[n] for n in graph.inputs if n in below]
+        outputs += [graph.outputs[k] for k in self.written]
         self.partial = Graph([graph.inputs[k] for k in self.partial_inputs], nodes, outputs, "explicit")
 
         new: dict[Node, Node] = {}
@@ -202,10 +206,15 @@ class Steps:
             new[fold] = Node(fold.op, (given[-1],), attrs, (TensorType(self.kept, fold.dtype),))
             body.append(new[fold])
         self.final_inputs: list[int] = []
+        after: set[Node] = set()
+        stack = [graph.outputs[k] for k in self.rows]
+        while stack:
+            node = stack.pop()
+            if node not in after and node not in new:
+                after.add(node)
+                stack.extend(node.operands)
         for node in graph.nodes:
-            if node in new or any(o in below and not o.op.view and o.operands for o in node.operands if o not in new):
-                continue
-            if node in below and not _uniform(node):
+            if node not in after:
                 continue
             for operand in node.operands:
                 if operand in places and operand not in new:
@@ -214,7 +223,7 @@ class Steps:
                     given.append(new[operand])
             new[node] = node.replace(operands=tuple(new[o] for o in node.operands))
             body.append(new[node])
-        self.final = Graph(given, body, [new[node] for node in graph.outputs], "explicit")
+        self.final = Graph(given, body, [new[graph.outputs[k]] for k in self.rows], "explicit")
 
     def row_view(self, view: View) -> View:
         """A row value's view without the reduced axes."""
@@ -268,14 +277,3 @@ class Halves:
                 body.append(new[node])
         given = [graph.inputs[k] for k in self.rows_inputs] + [new[first[k]] for k in self.rows_made]
         self.rows = Graph(given, body, [new[n] for n in last], "explicit")
-
-
-def _uniform(node: Node) -> bool:
-    """Whether a value is made of constants alone."""
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        if n.name == "input":
-            return False
-        stack.extend(n.operands)
-    return True

@@ -24,8 +24,8 @@ class Target:
     """What the emitters must know of the machine; `fma` says that `llvm.fma` is an instruction there.
 
     Without it a fused step is replaced by an error-free one: binary32 goes through binary64, binary64 through
-    Dekker's product and Knuth's sum. `avx512` (AVX512F) lets vectors of 16 floats or 8 doubles take `vscalef`, which
-    applies an exponent in one instruction where other code needs eight, to the same result.
+    Dekker's product and Knuth's sum. `avx512` (AVX512F) lets functions take the instructions of `registers`, and with
+    them formulas whose last bits may be others.
     """
 
     fma: bool = True
@@ -366,45 +366,6 @@ def power_of_two(n: Int) -> Real:
     """2**n for n from `nearest`, within the exponents of normal numbers."""
     form = n.format
     return ((n << form.mantissa) + form.one_bits).as_real()
-
-
-def scale_by(p: Real, power: Real, n: Int) -> Real:
-    """p * 2**n for (power, n) from `nearest`, in two steps of half the exponent so that only the last one rounds.
-
-    Right for every result, subnormal, zero and infinite ones included, if |n| is below twice the largest exponent.
-    """
-    count = p.lanes.count or 1
-    if p.lanes.target.avx512 and count * p.format.width % 512 == 0:
-        return _scalef(p, power, count)
-    form = n.format
-    half = (n >> 1) << form.mantissa
-    rest = (n << form.mantissa) - half
-    return p * (half + form.one_bits).as_real() * (rest + form.one_bits).as_real()
-
-
-def _scalef(p: Real, power: Real, count: int) -> Real:
-    """p * 2**floor(power), rounded once, by AVX512F's `vscalef` on 512 bits at a time."""
-    lanes, b = p.lanes, p.lanes.b
-    width = 512 // lanes.format.width
-    typ, mask, i32 = ir.VectorType(lanes.format.real, width), ir.IntType(width), ir.IntType(32)
-    name = f"llvm.x86.avx512.mask.scalef.{'ps' if p.single else 'pd'}.512"
-    fn = b.module.globals.get(name)
-    if fn is None:
-        fn = ir.Function(b.module, ir.FunctionType(typ, [typ, typ, typ, mask, i32]), name)
-    current_rounding = i32(4)
-
-    def pick(value: ir.Value, other: ir.Value, indices: Sequence[int]) -> ir.Value:
-        return b.shuffle_vector(value, other, ir.Constant(ir.VectorType(i32, len(indices)), [i32(i) for i in indices]))
-
-    result = p.value
-    for start in range(0, count, width):
-        part = range(start, start + width)
-        v, n = (pick(a.value, a.value, part) for a in (p, power))
-        scaled = b.call(fn, [v, n, v, mask(-1), current_rounding])
-        # Spread the piece over all lanes and take its own lanes from it.
-        spread = pick(scaled, scaled, [i % width for i in range(count)])
-        result = pick(result, spread, [count + i if i in part else i for i in range(count)])
-    return Real(lanes, result)
 
 
 class Emitter(Protocol):

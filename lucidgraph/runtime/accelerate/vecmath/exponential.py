@@ -6,8 +6,9 @@ parts of ln 2 suffice. Polynomials are minimax (Remez exchange, coefficients rou
 
 from __future__ import annotations
 
-from .emit import Int, Real, emitter, nearest, paired, power_of_two, scale_by
-from .formats import LN2, LOG2_E, ByFormat
+from .emit import Int, Real, emitter, nearest, paired, power_of_two
+from .formats import LN2, LOG2_E, ByFormat, round_to_single
+from .registers import looked_up, scaled
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln 2 / 2, error relative to |r| + 0.04: 2**-25.8 and 2**-60.2.
 EXP_TAIL = ByFormat(
@@ -18,6 +19,11 @@ EXP_TAIL = ByFormat(
         2.510731800351468e-08, 2.088807695726302e-09,
     ),
 )  # fmt: skip
+
+# (exp(r) - 1 - r) / r**2 on |r| <= ln 2 / 32, times r**2: 2**-29; and 2**(j / 16) in two parts.
+_SHORT_EXP_TAIL = (5.000169e-01, 1.6667023e-01)
+_SIXTEENTHS = tuple(round_to_single(2.0 ** (j / 16)) for j in range(16))
+_SIXTEENTHS_REST = tuple(2.0 ** (j / 16) - _SIXTEENTHS[j] for j in range(16))
 
 # (2**r - 1) / r on |r| <= 1/2, same weight: 2**-25.9 (the rounding of ln 2) and 2**-57.2.
 EXP2_TAIL = ByFormat(
@@ -41,6 +47,19 @@ EXP_TOP = ByFormat(single=89.0, double=710.0)
 EXP_BOTTOM = ByFormat(single=-104.0, double=-746.0)
 
 
+def scale_by(p: Real, power: Real, n: Int) -> Real:
+    """p * 2**n for (power, n) from `nearest`, in two steps of half the exponent so that only the last one rounds.
+
+    Right for every result, subnormal, zero and infinite ones included, if |n| is below twice the largest exponent.
+    """
+    if p.lanes.target.avx512:
+        return scaled(p, power)
+    form = n.format
+    half = (n >> 1) << form.mantissa
+    rest = (n << form.mantissa) - half
+    return p * (half + form.one_bits).as_real() * (rest + form.one_bits).as_real()
+
+
 def reduce_by_ln2(x: Real) -> tuple[Real, Real, Real, Int]:
     """n = round(x / ln 2) and r + r_lo = x - n ln 2, as (n, r, r_lo, n's bits); r_lo is free where unused."""
     n, bits = nearest(x, LOG2_E.terms[0])
@@ -50,16 +69,35 @@ def reduce_by_ln2(x: Real) -> tuple[Real, Real, Real, Int]:
     return n, r, n.fma(-lo, head - r), bits
 
 
-def exp_reduced(x: Real) -> tuple[Real, Real, Int]:
-    """exp(x) = p * 2**n as (p, n, n's bits), for x whose n is in range."""
+def exp_reduced(x: Real, close: bool = True) -> tuple[Real, Real, Int]:
+    """exp(x) = p * 2**floor(n) as (p, n, n's bits), for x whose n is in range. The bits are of whole n only.
+
+    Not `close`, it may err by half an ulp more.
+    """
+    if x.single and x.lanes.target.avx512:
+        return _exp_looked_up(x, close)
     n, r, _, bits = reduce_by_ln2(x)
     z = r * r
     return z.mad(paired(r, z, EXP_TAIL.of(x.format)), r) + 1.0, n, bits
 
 
+def _exp_looked_up(x: Real, close: bool) -> tuple[Real, Real, Int]:
+    """n is rounded to sixteenths, 2 to the power of what is behind its point looked up."""
+    shifter = x.format.shifter / 16
+    shifted = x.mad(LOG2_E.terms[0], shifter)
+    n, bits = shifted - shifter, shifted.bits()
+    hi, lo = LN2.parts(x.format)
+    r = n.fma(-lo, n.fma(-hi, x))
+    power = looked_up(_SIXTEENTHS, bits)
+    p = (r * r).mad(paired(r, r, _SHORT_EXP_TAIL), r)
+    if not close:
+        return power.mad(p, power), n, bits
+    return power.mad(p, looked_up(_SIXTEENTHS_REST, bits)) + power, n, bits
+
+
 def exp_formula(x: Real) -> Real:
     """exp(x) over the whole range."""
-    return scale_by(*exp_reduced(x.at_most(EXP_TOP.of(x.format)).at_least(EXP_BOTTOM.of(x.format))))
+    return scale_by(*exp_reduced(x.at_most(EXP_TOP.of(x.format)).at_least(EXP_BOTTOM.of(x.format)), close=False))
 
 
 @emitter

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from .emit import Real, emitter, fast_two_sum, paired, power_of_two, scale_by, two_sum
-from .exponential import EXP_BOTTOM, EXP_TAIL, exp_reduced, reduce_by_ln2
+from .emit import Real, emitter, fast_two_sum, paired, power_of_two, two_sum
+from .exponential import EXP_BOTTOM, EXP_TAIL, exp_reduced, reduce_by_ln2, scale_by
 from .formats import ByFormat
 from .logarithm import log1p_sum, log_sum, split_exponent
+from .pieces import tanh_pieces
+from .registers import reciprocal_start
 
 # (sinh(x) / x - 1) / x**2 in x**2 for |x| <= 1: 2**-31.5 and 2**-61.7.
 _SINH_TAIL = ByFormat(
@@ -44,7 +46,9 @@ def sinh(x: Real) -> Real:
 
 
 def _tanh_single(a: Real) -> Real:
-    """1 - 2 / (e**2a + 1), below 0.55 an odd polynomial."""
+    """1 - 2 / (e**2a + 1), below 0.55 an odd polynomial; or a polynomial for each of many intervals."""
+    if a.lanes.target.avx512:
+        return tanh_pieces(a)
     p, _, n = exp_reduced((a + a).at_most(18.5))
     big = 1.0 - 2.0 / p.mad(power_of_two(n), 1.0)
     z = a * a
@@ -81,12 +85,12 @@ def sigmoid(x: Real) -> Real:
     Greatest error: 1.53 / 1.40 ulp.
     """
     t = scale_by(*exp_reduced((-x.abs()).at_least(EXP_BOTTOM.of(x.format))))
-    d, d_lo = fast_two_sum(x.lanes.real(1.0), t)
-    inverse = 1.0 / d
+    d = t + 1.0
+    inverse = reciprocal_start(d) if x.single and x.lanes.target.avx512 else 1.0 / d
     top = (x < 0.0).select(t, 1.0)
     q = top * inverse
-    remainder = (-q).fma(d_lo, (-q).fma(d, top))
-    return remainder.mad(inverse, q)
+    # top - q is exact.
+    return (-q).fma(t, top - q).mad(inverse, q)
 
 
 @emitter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .emit import Int, Mask, Real, emitter, fast_two_sum, nearest, paired, power_of_two, scale_by, two_product, two_sum
-from .exponential import EXP2_TAIL, EXP2_TAIL_WIDE
+from .emit import Int, Mask, Real, emitter, fast_two_sum, nearest, paired, power_of_two, two_product, two_sum
+from .exponential import EXP2_TAIL, EXP2_TAIL_WIDE, scale_by
 from .formats import LOG2_E
 from .logarithm import make_normal, split_exponent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .emit import Real, emitter, nearest, paired, power_of_two
 from .exponential import EXP2_TAIL
 from .formats import ByFormat
+from .pieces import erf_pieces
 
 # erf(x) / x - 1 in x**2 for |x| <= 1: 2**-29.4 and 2**-55.7.
 _SMALL = ByFormat(
@@ -42,6 +43,8 @@ def erf(x: Real) -> Real:
     error of L matter ever less. Greatest error: 1.18 / 1.00 ulp.
     """
     a = x.abs()
+    if x.single and x.lanes.target.avx512:
+        return erf_pieces(a).copysign(x)
     z = a * a
     small = a.mad(paired(z, z * z, _SMALL.of(x.format)), a)
     if x.single:
