@@ -33,6 +33,7 @@ from lucidgraph.runtime.accelerate.system import SYSTEM
 def loss(w, x):
     for m in w:
         x = lg.nn.softmax(lg.tanh(x @ m) * 0.75, axis=1)
+        x = lg.nn.scaled_dot_product_attention(*[x.reshape((1, 2, 20, 24))] * 3, mask="causal").reshape((40, 24))
     return lg.mean(x * x) + lg.sum(lg.cumsum(x, axis=0)[lg.argmax(x, axis=0), 0])
 
 rng = np.random.default_rng(0)

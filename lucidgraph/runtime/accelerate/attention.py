@@ -118,6 +118,7 @@ class _Call:
         hiding = "added" if attrs["added"] else "gone" if attrs["hidden"] == -inf else "replaced"
         form = Form(self.dtype, self.mask, attrs["causal"], self.divided, hiding, blind)
         library = planner.system.blas()
+        self.values["gemm"] = blas.gemm(self.dtype, library)
         key = f"{made.__name__} {[sorted(f) for f in facts]} {form} {library.name}"
         code = planner.code(key, lambda: made(*facts, form, library, planner.machine).emit())
         cost = sum(view.nbytes for _, view in self.pointers) + work // (2 if form.causal else 1)
