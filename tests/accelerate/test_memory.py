@@ -204,6 +204,32 @@ def test_temporaries_share_memory():
     assert final.plan.arena <= 3 * x.nbytes
 
 
+def test_temporaries_lie_in_results_that_are_written_later():
+    """The gradient of a weight in the new weight, what comes before in results not written yet; each value is whole."""
+
+    def step(w, x):
+        value, slopes = lg.value_and_grad(lambda w: lg.mean(lg.tanh(lg.tanh(x @ w[0]) @ w[1]) ** 2))(w)
+        return value, [a - 0.5 * b for a, b in zip(w, slopes, strict=True)], x * 2
+
+    rng = np.random.default_rng(1)
+    w = [rng.standard_normal((512, 512)) / 16 for _ in range(2)]
+    x = rng.standard_normal((600, 512))
+    compiled = lg.compile(step, backend="accelerate")
+    plan = compiled.lower(w, x).compile().plan
+    assert all(b.kind == "output" for b in plan.buffers if b.nbytes == w[0].nbytes and b.kind != "input")
+    assert sum(b.kind == "output" for b in plan.buffers) > len(plan.outputs)
+    assert plan.arena <= 3 * x.nbytes
+    value, new, twice = compiled(w, x)
+    h = np.tanh(x @ w[0])
+    y = np.tanh(h @ w[1])
+    last = 2 * y / y.size * (1 - y * y)
+    slopes = [x.T @ (last @ w[1].T * (1 - h * h)), h.T @ last]
+    np.testing.assert_allclose(value, np.mean(y * y), rtol=1e-12)
+    for a, b, c in zip(new, w, slopes, strict=True):
+        np.testing.assert_allclose(a, b - 0.5 * c, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(twice, x * 2)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_shared_memory_keeps_values_apart(seed):
     """Many values alive at once, dying in another order than they were made in."""

@@ -71,6 +71,7 @@ class Instance:
             buffer = plan.buffers[number]
             if buffer.kind in ("input", "output"):
                 data = buffer.index + (inputs if buffer.kind == "output" else 0)
+                offset += buffer.offset
                 self.fixups.append(Fixup(base + 8 * place, data, offset))
                 self._places.append((place, data, offset))
             elif buffer.kind == "captured":

@@ -27,8 +27,8 @@ _PACKING: Final = 6
 _FAR: Final = 4096
 """Rows of b this far apart fall on one place of the nearest cache, and on a page each."""
 _PACKED: Final = 1024
-"""The most rows that CBLAS is given at a time: it copies a block of all of them, 1.8 KB for each, which should stay near
-and take little memory."""
+"""The most rows that CBLAS is given at a time: it copies a block of all of them, 1.8 KB for each, which should stay
+near and take little memory."""
 _AGAIN: Final = 4
 """How many tiles must read a panel of b before it is worth a copy."""
 
