@@ -126,6 +126,7 @@ class _Call:
             self.node.name, code, [self.values.get(name, 0) for name in self.names], self.pointers, items, cost,
             len(outputs), node=self.node,
         )  # fmt: skip
+        command.products = {self.names.index("gemm"): blas.product_name(self.dtype)}
         planner.scratch_of.append((command, self.names.index("scratch")))
         planner.plan.scratch = max(planner.plan.scratch, self.values["scratch_stride"] * planner.threads)
 

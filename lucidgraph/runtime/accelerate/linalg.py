@@ -103,7 +103,8 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
             hint="multiply parts of the matrix",
         )
     code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
-    _command(planner, f"product {library.name}", code, blas.WORDS, values, a, b, out, count * pieces, node)
+    made = _command(planner, f"product {library.name}", code, blas.WORDS, values, a, b, out, count * pieces, node)
+    made.products = {blas.WORDS.index("gemm"): blas.product_name(out.dtype)}
 
 
 def _command(

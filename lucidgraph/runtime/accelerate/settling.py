@@ -154,6 +154,8 @@ class Settling:
             code = ChainCode(chain_code(), [c.code for c in members], words)
             name, cost = " | ".join(c.name for c in members), sum(c.cost for c in members)
             made = Command(name, code, words, pointers, self.plan.threads, True, cost, writes=0)
+            for start, c in zip(starts, members, strict=True):
+                made.products.update({start + slot: name for slot, name in c.products.items()})
             made.moved, made.form = sum(c.moved for c in members), "a chain over the same rows"
             merged += [*commands[at:first], made]
             at = stop
