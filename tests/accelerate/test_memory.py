@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lucidgraph as lg
+from lucidgraph.config import config
 from lucidgraph.wiring import backend
 from tests.accelerate.generated import generate
 
@@ -137,6 +138,7 @@ def test_the_arena_gives_no_byte_twice():
 @linux
 def test_10_000_calls_of_changing_sizes(monkeypatch):
     """One compilation for all sizes of a rank, whatever the number of programs; memory stays as it is."""
+    monkeypatch.setattr(config, "disk_cache", False)
     compilations = []
     make = machine.Compiler.own
     monkeypatch.setattr(machine.Compiler, "own", lambda *args: compilations.append(1) or make(*args))
@@ -166,6 +168,7 @@ def test_10_000_calls_of_changing_sizes(monkeypatch):
 
 @linux
 def test_dropped_functions_leave_nothing(monkeypatch):
+    monkeypatch.setattr(config, "disk_cache", False)
     codes = []
     make = machine.Compiler.own
     monkeypatch.setattr(machine.Compiler, "own", lambda *args: codes.append(c := make(*args)) or c)
