@@ -32,11 +32,9 @@ class _Program:
 
     def __init__(self, graph: Graph, be: IBackend, donated: frozenset[int]) -> None:
         self.be = be
-        self.final = wiring.lowered(graph, be)
-        self.types = [node.type for node in self.final.inputs]
-        self.results = [node.type for node in self.final.outputs]
+        self.types = [node.type for node in graph.inputs]
         self.donated = donated
-        self.executable = wiring.executable(self.final, be, donated)
+        self.executable, self.results = wiring.ready(graph, be, donated)
 
     def __call__(self, arrays: Sequence[Any], family: str) -> list[Any]:
         be = self.be

@@ -23,7 +23,7 @@ from .lang.tensor import Tensor, asarray, is_array
 from .locks import renewed_in_child
 from .passes import backward, cse, dce, expand, explicit, pipeline, run_passes
 from .runtime.accelerate import layouts
-from .runtime.backend import Executable, IBackend, host_array
+from .runtime.backend import Executable, IBackend, Ready, host_array
 from .runtime.cache import Cache
 
 BACKENDS: Final[dict[str, str]] = {
@@ -125,6 +125,18 @@ def executable(final: Graph, be: IBackend, donated: frozenset[int] = frozenset()
     found = _executables.get(key)
     if found is None:
         found = _executables[key] = be.compile(final)
+    return found
+
+
+def ready(recorded: Graph, be: IBackend, donated: frozenset[int] = frozenset()) -> Ready:
+    """A recorded graph ready to run: as an earlier process has left it, or lowered now."""
+    # Where passes are verified, they run.
+    found = None if config.verify_passes else be.recall(recorded, donated, lambda: lowered(recorded, be))
+    if found is None:
+        final = lowered(recorded, be)
+        found = Ready(executable(final, be, donated), [node.type for node in final.outputs])
+        if not config.verify_passes:
+            be.keep(recorded, donated, found)
     return found
 
 
@@ -266,6 +278,6 @@ def connect() -> None:
 
 
 __all__ = [
-    "BACKENDS", "backend", "backends", "callable_type", "connect", "executable", "lowered", "native", "shown",
+    "BACKENDS", "backend", "backends", "callable_type", "connect", "executable", "lowered", "native", "ready", "shown",
     "to_family", "why_not_native",
 ]  # fmt: skip

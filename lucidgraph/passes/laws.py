@@ -204,7 +204,7 @@ def _may_match(left: Call, node: Node) -> bool:
 def _looks_like(pattern: Pattern, node: Node) -> bool:
     if isinstance(pattern, Call):
         return node.op.schema_v1.name == pattern.op
-    return isinstance(pattern, Name) or uniform(node) is not None
+    return isinstance(pattern, Name) or is_number(uniform(node), pattern.value)
 
 
 def _matches(pattern: Pattern, node: Node, bound: Bindings) -> Iterator[Bindings]:

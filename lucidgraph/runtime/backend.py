@@ -53,6 +53,13 @@ class Executable(ABC):
         return None
 
 
+class Ready(NamedTuple):
+    """A recorded graph, lowered and ready to run, and the types of its results."""
+
+    executable: Executable
+    results: list[TensorType]
+
+
 class IBackend(ABC):
     """A place to run programs.
 
@@ -78,6 +85,14 @@ class IBackend(ABC):
     def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
         """Make an explicit graph, expanded but for ``takes``, ready to run. The graph's captured arrays are bound; the
         memory of ``donated`` inputs may become that of outputs."""
+
+    def recall(self, graph: Graph, donated: frozenset[int], lower: Callable[[], Graph]) -> Ready | None:
+        """What an earlier process made of a recorded graph; ``lower`` lowers it, if need be. None where nothing is
+        kept."""
+        return None
+
+    def keep(self, graph: Graph, donated: frozenset[int], ready: Ready) -> None:  # noqa: B027
+        """Keep what a recorded graph became for later processes, where that can be."""
 
     @abstractmethod
     def run_op(self, node: Node, buffers: Sequence[Any]) -> Any:

@@ -15,11 +15,12 @@ from llvmlite import ir
 import lucidgraph as lg
 from lucidgraph.config import config
 from lucidgraph.errors import LucidGraphWarning
-from lucidgraph.runtime.accelerate import machine
+from lucidgraph.runtime.accelerate import machine, recalled
 from lucidgraph.runtime.accelerate.codegen import Line
 from lucidgraph.runtime.accelerate.machine import HOST, Compiler
+from lucidgraph.runtime.accelerate.system import SYSTEM
 from lucidgraph.runtime.accelerate.values import I32, I64, PTR, Routine
-from lucidgraph.runtime.store import Store
+from lucidgraph.runtime.store import Store, digest
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and modes")
 
@@ -33,6 +34,7 @@ from lucidgraph.runtime.accelerate.system import SYSTEM
 def loss(w, x):
     for m in w:
         x = lg.nn.softmax(lg.tanh(x @ m) * 0.75, axis=1)
+        x = lg.nn.scaled_dot_product_attention(*[x.reshape((1, 2, 20, 24))] * 3, mask="causal").reshape((40, 24))
     return lg.mean(x * x) + lg.sum(lg.cumsum(x, axis=0)[lg.argmax(x, axis=0), 0])
 
 rng = np.random.default_rng(0)
@@ -89,6 +91,103 @@ def test_without_a_cache_nothing_is_written(tmp_path: Path):
     ended(started(tmp_path / "cache", LUCIDGRAPH_DISK_CACHE="0"))
     ended(started(tmp_path / "cache", LUCIDGRAPH_DISK_CACHE_MB="0"))
     assert not (tmp_path / "cache").exists()
+
+
+PLANS = """
+import hashlib, sys, warnings
+warnings.simplefilter("error")
+import numpy as np
+import lucidgraph as lg
+from lucidgraph.errors import IndexOutOfRangeError
+from lucidgraph.runtime.accelerate import plan
+
+planned = 0
+run = plan.Planner.run
+def counted(self):
+    global planned
+    planned += 1
+    return run(self)
+plan.Planner.run = counted
+digests = []
+def told(*arrays):
+    digests.extend(np.asarray(a).tobytes() for a in arrays)
+
+def step(w, x):
+    def loss(w):
+        y = lg.nn.softmax(lg.tanh(x @ w[0]) @ w[1], axis=1)
+        return lg.mean(lg.nn.scaled_dot_product_attention(*[y.reshape((1, 4, 40, 24))] * 3, mask="causal") ** 2)
+    value, slopes = lg.value_and_grad(loss)(w)
+    return value, [a - 0.5 * b for a, b in zip(w, slopes)]
+
+rng = np.random.default_rng(0)
+w = [rng.standard_normal((24, 24)).astype(np.float32) for _ in range(2)]
+x = rng.standard_normal((160, 24)).astype(np.float32)
+value, new = lg.compile(step, backend="accelerate", autocast=False)(w, x)
+told(value, *new)
+big = rng.standard_normal((700, 700))  # by the library
+told(lg.compile(lambda a: lg.tanh(a @ a) * 2, backend="accelerate")(big))
+def pick(t, k):
+    return lg.take(t, k, axis=0) * 2.0 + lg.cumsum(t, axis=0)[0]
+picked = lg.compile(pick, backend="accelerate")
+told(picked(x, np.array([3, 1])))
+try:
+    picked(x, np.array([3, 1000]))
+except IndexOutOfRangeError as error:
+    assert error.source is not None and error.source.function == "pick", error.source
+else:
+    raise AssertionError("no error")
+told(*lg.compile(lambda x, k: (x * k + 1, x[1:] - k), backend="accelerate")(x, 3))
+plain = planned
+told(picked(x[::2], np.array([3, 1])))  # of another shape, and laid out otherwise
+captured = lg.compile(lambda y: y + x, backend="accelerate")
+told(captured(x))
+donating = lg.compile(lambda x: lg.exp(x) * 2, backend="accelerate", donate=(0,))
+told(donating(x.copy()))
+print(f"{plain},{planned}", hashlib.sha256(b"".join(digests)).hexdigest())
+"""
+
+
+def plans(folder: Path, **environment: str) -> tuple[int, int, str]:
+    """How many plans were made at first and in all, and the results."""
+    env = {**os.environ, "LUCIDGRAPH_DISK_CACHE_DIR": str(folder), "LUCIDGRAPH_VERIFY": "0", **environment}
+    done = subprocess.run([sys.executable, "-c", PLANS], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    planned, results = done.stdout.split()
+    plain, total = planned.split(",")
+    return int(plain), int(total), results
+
+
+def test_a_second_process_plans_nothing(tmp_path: Path):
+    folder = tmp_path / "cache"
+    plain, total, results = plans(folder)
+    assert plain >= 4
+    none, others, same = plans(folder)
+    assert none == 0 and same == results
+    assert 2 <= others < total - plain + 1  # another layout, and what has captured an array
+    # Where a kernel is missing, or a plan is damaged, it is made again.
+    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_size)
+    files[-1].unlink()
+    files[0].write_bytes(files[0].read_bytes()[:-3])
+    for file in files[1:-1:3]:
+        data = bytearray(file.read_bytes())
+        data[-5] ^= 4
+        file.write_bytes(data)
+    again, _, same = plans(folder)
+    assert again and same == results
+    assert plans(folder)[0] == 0
+    # Other rules have other plans, and verified passes run.
+    assert plans(folder, LUCIDGRAPH_RULES="rounding")[0] == plain
+    checked, _, same = plans(folder, LUCIDGRAPH_VERIFY="1")
+    assert checked == plain and same == results
+
+
+def test_an_entry_that_is_no_plan_counts_as_none(tmp_path: Path):
+    kept = Store(str(tmp_path / "cache"), 1 << 20)
+    graph = lg.trace(lambda x: x + 1, np.ones(3))
+    for content in (b"", b"[]", b"{}", b"\xff", b'{"library": "", "arena": 0}', b'{"library": "none"}', b"1" * 5000):
+        name = digest(content)
+        kept.put(name, content)
+        assert recalled.stored(kept, name, lambda d: recalled.read(d, graph, SYSTEM.compiler, SYSTEM.blas)) is None
 
 
 def returning(value: int | None, address: int = 0) -> ir.Module:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lucidgraph as lg
+from lucidgraph.config import config
 from lucidgraph.wiring import backend
 from tests.accelerate.generated import generate
 
@@ -137,6 +138,7 @@ def test_the_arena_gives_no_byte_twice():
 @linux
 def test_10_000_calls_of_changing_sizes(monkeypatch):
     """One compilation for all sizes of a rank, whatever the number of programs; memory stays as it is."""
+    monkeypatch.setattr(config, "disk_cache", False)
     compilations = []
     make = machine.Compiler.own
     monkeypatch.setattr(machine.Compiler, "own", lambda *args: compilations.append(1) or make(*args))
@@ -166,6 +168,7 @@ def test_10_000_calls_of_changing_sizes(monkeypatch):
 
 @linux
 def test_dropped_functions_leave_nothing(monkeypatch):
+    monkeypatch.setattr(config, "disk_cache", False)
     codes = []
     make = machine.Compiler.own
     monkeypatch.setattr(machine.Compiler, "own", lambda *args: codes.append(c := make(*args)) or c)
@@ -202,6 +205,32 @@ def test_temporaries_share_memory():
     x = np.full((64, 64), 0.01)
     final = lg.compile(chain, backend="accelerate").lower(x).compile()
     assert final.plan.arena <= 3 * x.nbytes
+
+
+def test_temporaries_lie_in_results_that_are_written_later():
+    """The gradient of a weight in the new weight, what comes before in results not written yet; each value is whole."""
+
+    def step(w, x):
+        value, slopes = lg.value_and_grad(lambda w: lg.mean(lg.tanh(lg.tanh(x @ w[0]) @ w[1]) ** 2))(w)
+        return value, [a - 0.5 * b for a, b in zip(w, slopes, strict=True)], x * 2
+
+    rng = np.random.default_rng(1)
+    w = [rng.standard_normal((512, 512)) / 16 for _ in range(2)]
+    x = rng.standard_normal((600, 512))
+    compiled = lg.compile(step, backend="accelerate")
+    plan = compiled.lower(w, x).compile().plan
+    assert all(b.kind == "output" for b in plan.buffers if b.nbytes == w[0].nbytes and b.kind != "input")
+    assert sum(b.kind == "output" for b in plan.buffers) > len(plan.outputs)
+    assert plan.arena <= 3 * x.nbytes
+    value, new, twice = compiled(w, x)
+    h = np.tanh(x @ w[0])
+    y = np.tanh(h @ w[1])
+    last = 2 * y / y.size * (1 - y * y)
+    slopes = [x.T @ (last @ w[1].T * (1 - h * h)), h.T @ last]
+    np.testing.assert_allclose(value, np.mean(y * y), rtol=1e-12)
+    for a, b, c in zip(new, w, slopes, strict=True):
+        np.testing.assert_allclose(a, b - 0.5 * c, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(twice, x * 2)
 
 
 @pytest.mark.parametrize("seed", range(6))

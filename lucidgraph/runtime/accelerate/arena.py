@@ -10,16 +10,18 @@ from .memory import ALIGNMENT
 
 @final
 class Arena:
-    """First fit among the holes between places in use; it grows at its end. ``size`` is the greatest extent so far."""
+    """First fit among the holes between places in use; it grows at its end, up to ``most`` bytes. ``size`` is the
+    greatest extent so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
         self.size = 0
         self._end = 0
         self._starts: list[int] = []
         self._sizes: list[int] = []
 
-    def take(self, nbytes: int) -> int:
-        """The offset of so many bytes."""
+    def take(self, nbytes: int) -> int | None:
+        """The offset of so many bytes; None where there is no room for them."""
         nbytes = aligned(nbytes)
         for k, size in enumerate(self._sizes):
             if size >= nbytes:
@@ -31,6 +33,8 @@ class Arena:
                     self._sizes[k] -= nbytes
                 return start
         start = self._end
+        if self.most is not None and start + nbytes > self.most:
+            return None
         self._end += nbytes
         self.size = max(self.size, self._end)
         return start

@@ -118,6 +118,7 @@ class _Call:
         hiding = "added" if attrs["added"] else "gone" if attrs["hidden"] == -inf else "replaced"
         form = Form(self.dtype, self.mask, attrs["causal"], self.divided, hiding, blind)
         library = planner.system.blas()
+        self.values["gemm"] = blas.gemm(self.dtype, library)
         key = f"{made.__name__} {[sorted(f) for f in facts]} {form} {library.name}"
         code = planner.code(key, lambda: made(*facts, form, library, planner.machine).emit())
         cost = sum(view.nbytes for _, view in self.pointers) + work // (2 if form.causal else 1)
@@ -125,6 +126,7 @@ class _Call:
             self.node.name, code, [self.values.get(name, 0) for name in self.names], self.pointers, items, cost,
             len(outputs), node=self.node,
         )  # fmt: skip
+        command.products = {self.names.index("gemm"): blas.product_name(self.dtype)}
         planner.scratch_of.append((command, self.names.index("scratch")))
         planner.plan.scratch = max(planner.plan.scratch, self.values["scratch_stride"] * planner.threads)
 

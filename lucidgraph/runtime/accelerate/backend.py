@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
+from ...config import config
 from ...dtypes import ALL
 from ...errors import IndexOutOfRangeError, ShapeError
 from ...ir import Graph, Node, TensorType
 from ...ir.op import as_result
 from ...ir.ops.core import Input, Kernel
-from ..backend import Executable, IBackend, Strides, host_array
+from ..backend import Executable, IBackend, Ready, Strides, host_array
 from ..cache import Cache
-from . import attention
+from . import attention, recalled
 from .commands import STOP, Plan
 from .executor import COMMAND_WORDS, EXECUTOR, Executor
 from .host import HostCode
@@ -71,6 +73,7 @@ class Instance:
             buffer = plan.buffers[number]
             if buffer.kind in ("input", "output"):
                 data = buffer.index + (inputs if buffer.kind == "output" else 0)
+                offset += buffer.offset
                 self.fixups.append(Fixup(base + 8 * place, data, offset))
                 self._places.append((place, data, offset))
             elif buffer.kind == "captured":
@@ -141,18 +144,27 @@ class AccelerateExecutable(Executable):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | Callable[[], Graph],
         donated: frozenset[int] = frozenset(),
         executor: Executor = EXECUTOR,
         system: System = SYSTEM,
+        known: tuple[Plan, Sequence[TensorType]] | None = None,
     ) -> None:
-        self.graph = graph
+        """``known`` is a plan that is there already, with the inputs' types; the graph is then asked for when another
+        one is needed."""
+        self._graph = graph
         self.executor = executor
-        self.types = [n.type for n in graph.inputs]
+        self.types = [n.type for n in self.graph.inputs] if known is None else list(known[1])
         self.system = system
         self.donated = donated
-        self._plain = self._prepared(())
+        self._plain = self._prepared(()) if known is None else _Prepared(known[0], len(self.types))
         self._others: Cache[tuple[int, Strides], _Prepared] = Cache(_LAYOUTS)
+
+    @property
+    def graph(self) -> Graph:
+        if not isinstance(self._graph, Graph):
+            self._graph = self._graph()
+        return self._graph
 
     def _prepared(self, strides: Strides) -> _Prepared:
         threads = self.executor.threads
@@ -258,10 +270,42 @@ class AccelerateBackend(IBackend):
         self._executor = executor
         self._system = system
         executor.order()
+        self._recalled: weakref.WeakValueDictionary[bytes, AccelerateExecutable] = weakref.WeakValueDictionary()
         self._single: Cache[Any, AccelerateExecutable] = Cache(1024)
 
     def compile(self, graph: Graph, donated: frozenset[int] = frozenset()) -> Executable:
         return AccelerateExecutable(graph, donated, self._executor, self._system)
+
+    def recall(self, graph: Graph, donated: frozenset[int], lower: Callable[[], Graph]) -> Ready | None:
+        compiler, library = self._system.compiler, self._system.blas
+        kept = compiler.kept()
+        if kept is None or not recalled.may_be_kept(graph):
+            return None
+        name = self._entry(graph, donated)
+        made = self._recalled.get(name)
+        if made is None:
+            plan = recalled.stored(kept, name, lambda data: recalled.read(data, graph, compiler, library))
+            if plan is None:
+                return None
+            known = plan, [n.type for n in graph.inputs]
+            made = AccelerateExecutable(lower, donated, self._executor, self._system, known)
+            self._recalled[name] = made
+        return Ready(made, made.plan.outputs)
+
+    def keep(self, graph: Graph, donated: frozenset[int], ready: Ready) -> None:
+        kept = self._system.compiler.kept()
+        if kept is None or not recalled.may_be_kept(graph) or not isinstance(ready.executable, AccelerateExecutable):
+            return
+        text = recalled.written(ready.executable.plan, graph, self._system.blas)
+        if text is not None:
+            name = self._entry(graph, donated)
+            self._recalled[name] = ready.executable
+            kept.put(name, text)
+
+    def _entry(self, graph: Graph, donated: frozenset[int]) -> bytes:
+        system = self._system
+        settings = (config.rules, config.veclib, self._executor.threads, system.pool.__name__, system.cache)
+        return system.compiler.entry("plan", graph.digest, repr((settings, sorted(donated))))
 
     def planned_bytes(self, graph: Graph) -> int | None:
         plan = Planner(graph, self._executor.threads, TABLE, system=self._system).run()

@@ -51,6 +51,11 @@ class Cblas:
     tiles: int = 0
 
 
+def product_name(dtype: DType) -> str:
+    """What the library calls its product in ``dtype``."""
+    return _NAMES[dtype]
+
+
 def gemm(dtype: DType, library: Cblas) -> int:
     """The address of the library's product in ``dtype``."""
     return library.address(_NAMES[dtype])

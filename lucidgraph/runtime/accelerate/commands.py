@@ -58,6 +58,8 @@ class Command:
     """How many of the pointers, the last ones, are written."""
     lead: Lead | None = None
     """The rows its items run over."""
+    products: dict[int, str] = field(default_factory=dict)
+    """The arguments that are addresses of the library's matrix products, with their names."""
     number: int = -1
     """Which argument is the command's number in the table, from 1 on: by it a kernel says that it ends the run."""
 

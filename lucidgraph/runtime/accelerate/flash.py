@@ -22,14 +22,15 @@ from .values import I64
 
 _SIZES: Final = (
     "heads", "share", "queries", "keys", "features", "width", "rows", "span", "blocks", "scale", "over",
-    "hidden", "scratch", "scratch_stride",
+    "hidden", "scratch", "scratch_stride", "gemm",
 )  # fmt: skip
 _MATRIX: Final = ("", "_batch", "_head", "_move", "_pitch", "_turn")
 _MASK: Final = ("mask", "mask_batch", "mask_head", "mask_row", "mask_column")
 
 FORWARD: Final = (*_SIZES, *(x + f for x in "qkv" for f in _MATRIX), *_MASK, "y", "totals")
-"""Arguments: sizes; per operand its address, the bytes between batches, heads and rows, and how CBLAS reads it.
-Backward, ``s`` is k again, as it is best for scores."""
+"""Arguments: sizes; the address of the library's product, so that the code holds in every process; per operand its
+address, the bytes between batches, heads and rows, and how CBLAS reads it. Backward, ``s`` is k again, as it is best
+for scores."""
 BACKWARD: Final = (
     *_SIZES, "chunks", "pairs", *(x + f for x in "qkvgs" for f in _MATRIX), *_MASK, "y", "totals",
     "to_q", "to_k", "to_v", "to_scores",

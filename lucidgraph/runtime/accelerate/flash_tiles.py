@@ -188,8 +188,7 @@ class Tiles(KernelWriter, ABC):
             return value if size_t == I64 else b.trunc(value, size_t)
 
         types = [I32] * 3 + [size_t] * 3 + [self.real, PTR, size_t, PTR, size_t, self.real, PTR, size_t]
-        name = "sgemm" if self.real == F32 else "dgemm"
-        gemm = Routine(self.library.address(name), ir.FunctionType(ir.VoidType(), types))
+        gemm = Routine(b.inttoptr(self.w["gemm"], PTR), ir.FunctionType(ir.VoidType(), types))
         flags = [b.trunc(x[2], I32) for x in (a, second)]
         args = [I32(_ROW_MAJOR), *flags, *map(sized, size), alpha, a[0], sized(a[1]), second[0], sized(second[1])]
         b.call(gemm, [*args, beta, c[0], sized(c[1])])

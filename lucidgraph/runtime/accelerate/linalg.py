@@ -26,6 +26,9 @@ _PACKING: Final = 6
 """The rows of a tile that can be computed while a column of b is copied."""
 _FAR: Final = 4096
 """Rows of b this far apart fall on one place of the nearest cache, and on a page each."""
+_PACKED: Final = 1024
+"""The most rows that CBLAS is given at a time: it copies a block of all of them, 1.8 KB for each, which should stay
+near and take little memory."""
 _AGAIN: Final = 4
 """How many tiles must read a panel of b before it is worth a copy."""
 
@@ -76,9 +79,11 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
     itemsize = out.dtype.itemsize
     # One thread does the pieces of two: their edges show in the last bit of double products.
     threads = max(planner.threads, 2)
-    by_rows = m >= n
+    by_rows = m >= n or m > threads * _PACKED
     long = m if by_rows else n
     pieces = 1 if count >= 2 * threads or 2 * m * n * k < 1 << 18 else min(threads, -(-long // 16))
+    if by_rows:
+        pieces *= -(-m // (pieces * _PACKED))
     step = -(-long // pieces)
     step = -(-step // 16) * 16 if pieces > 1 else step
     pieces = -(-long // step)
@@ -98,7 +103,8 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
             hint="multiply parts of the matrix",
         )
     code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
-    _command(planner, f"product {library.name}", code, blas.WORDS, values, a, b, out, count * pieces, node)
+    made = _command(planner, f"product {library.name}", code, blas.WORDS, values, a, b, out, count * pieces, node)
+    made.products = {blas.WORDS.index("gemm"): blas.product_name(out.dtype)}
 
 
 def _command(

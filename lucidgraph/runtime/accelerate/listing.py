@@ -35,6 +35,7 @@ def _place(plan: Plan, number: int, offset: int) -> str:
     buffer = plan.buffers[number]
     if buffer.kind == "temporary":
         return f"arena+{buffer.offset + offset}"
+    offset += buffer.offset
     return f"{buffer.kind}{buffer.index}" + (f"+{offset}" if offset else "")
 
 

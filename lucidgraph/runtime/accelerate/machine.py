@@ -87,9 +87,9 @@ def _data_layout(machine: Machine) -> str:
 
 @cache
 def _sources() -> bytes:
-    """The digest of all that code is written by: this package's sources."""
+    """The digest of all that code and plans are made by: this package's sources."""
     package = Path(__file__).parents[2]
-    files = sorted(file for part in ("ir", "runtime/accelerate") for file in (package / part).rglob("*.py"))
+    files = sorted(file for part in ("ir", "passes", "runtime/accelerate") for file in (package / part).rglob("*.py"))
     return digest(*(file.read_bytes() for file in [package / "dtypes.py", *files])) if files else b""
 
 
@@ -159,10 +159,12 @@ class Code:
     reference would still give the object to another thread.
     """
 
-    __slots__ = ("__weakref__", "_addresses", "_engine", "_made", "machine")
+    __slots__ = ("__weakref__", "_addresses", "_engine", "_made", "key", "machine")
 
-    def __init__(self, machine: Machine, made: bytes | Job) -> None:
+    def __init__(self, machine: Machine, made: bytes | Job, key: str = "") -> None:
         self.machine = machine
+        self.key = key
+        """By which the disk has it; empty where it has not."""
         self._made = _Order(made) if isinstance(made, Job) else made
         self._engine: _Engine | None = None
         self._addresses: dict[str, int] = {}
@@ -207,21 +209,40 @@ class Compiler:
                 code = self._codes[key] = self.own(key, build)
             return code
 
+    def known(self, key: str) -> Code | None:
+        """The code of a key, if it is in use or on disk."""
+        with self._lock:
+            code, kept = self._codes.get(key), self.kept()
+            if code is None and kept is not None:
+                found = kept.get(self.entry(key))
+                if found is not None:
+                    code = self._codes[key] = Code(self.machine, found, key)
+            return code
+
+    def kept(self) -> Store | None:
+        """The entries on disk; None where there are none, or it cannot be said what they depend on."""
+        return self._kept() if _sources() else None
+
+    def entry(self, *parts: str) -> bytes:
+        """The key of an entry on disk that depends on all that code depends on, and on these."""
+        return digest(_surroundings(self.machine), *(part.encode() for part in parts))
+
     def own(self, key: str, build: Callable[[], ir.Module]) -> Code:
         """The code of a key, in a place of its own: what has a state is not shared."""
-        kept = self._kept()
+        kept = self.kept()
         name = b""
-        if kept is not None and _sources():
-            name = digest(_surroundings(self.machine), key.encode())
+        if kept is not None:
+            name = self.entry(key)
             found = kept.get(name)
             self._say(kept)
             if found is not None:
-                return Code(self.machine, found)
+                return Code(self.machine, found, key)
         self.compiled += 1
         text = text_of(build(), self.machine)
         # What has the address of something of this process in it is of no use to another.
         lasting = kept if name and not _ADDRESS.search(text) else None
-        return Code(self.machine, LINE.add(partial(self._object_code, text, lasting, name)))
+        job = LINE.add(partial(self._object_code, text, lasting, name))
+        return Code(self.machine, job, key if lasting is not None else "")
 
     def _object_code(self, text: str, kept: Store | None, name: bytes) -> bytes:
         try:

@@ -526,7 +526,7 @@ class Planner:
                 view, buffer = out, self.plan.buffers[out.buffer]
             taken.add(view.buffer)
             buffer.kind, buffer.index = "output", k
-            self.plan.outputs.append(TensorType(node.shape, node.dtype))
+            self.plan.outputs.append(node.type)
 
 
 def _row_major(view: View) -> View:

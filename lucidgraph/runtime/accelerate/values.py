@@ -10,6 +10,7 @@ from llvmlite import ir
 from ... import dtypes
 from ...dtypes import DType
 from .machine import Machine
+from .vecmath.formats import Vector
 
 I1: Final = ir.IntType(1)
 I8: Final = ir.IntType(8)
@@ -69,12 +70,12 @@ class Lanes:
     # -- types and constants
 
     def vector(self, element: ir.Type) -> ir.Type:
-        return ir.VectorType(element, self.count)
+        return Vector(element, self.count)
 
     def splat(self, scalar: ir.Value) -> ir.Value:
         """A scalar in every lane."""
         if isinstance(scalar, ir.Constant):
-            return ir.Constant(self.vector(scalar.type), [scalar] * self.count)
+            return ir.Constant(self.vector(scalar.type), scalar)
         one = self.b.insert_element(ir.Constant(self.vector(scalar.type), ir.Undefined), scalar, I32(0))
         zero = ir.Constant(ir.VectorType(I32, self.count), None)
         return self.b.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), zero)

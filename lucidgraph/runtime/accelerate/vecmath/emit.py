@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from llvmlite import ir
 
-from .formats import BINARY32, BINARY64, Format, round_to_single
+from .formats import BINARY32, BINARY64, Format, Vector, round_to_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Lanes:
             raise TypeError(f"elementary functions take float or double lanes, not {typ}")
 
     def shape(self, element: ir.Type) -> ir.Type:
-        return element if self.count is None else ir.VectorType(element, self.count)
+        return element if self.count is None else Vector(element, self.count)
 
     @property
     def suffix(self) -> str:

@@ -6,9 +6,19 @@ import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from llvmlite import ir
+
+
+class Vector(ir.VectorType):
+    """A vector's type; one number in every lane is written as that, which LLVM reads faster as well."""
+
+    def format_constant(self, value: Any) -> str:
+        first = value[0]
+        if any(v is not first for v in value):
+            return str(super().format_constant(value))
+        return f"splat ({first.type} {first.get_reference()})"
 
 
 @dataclass(frozen=True, slots=True)
