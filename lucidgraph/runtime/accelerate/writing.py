@@ -39,7 +39,7 @@ class KernelWriter:
             return self.b.alloca(typ)
 
     @contextmanager
-    def loop(self, start: ir.Value, stop: ir.Value, step: int = 1) -> Iterator[ir.Value]:
+    def loop(self, start: ir.Value, stop: ir.Value, step: int | ir.Value = 1) -> Iterator[ir.Value]:
         """A loop over ``start, start + step, … < stop``."""
         b = self.b
         at = self.variable(I64)
@@ -51,7 +51,7 @@ class KernelWriter:
         b.cbranch(b.icmp_signed("<", k, stop), inside, after)
         b.position_at_end(inside)
         yield k
-        b.store(b.add(k, I64(step)), at)
+        b.store(b.add(k, I64(step) if isinstance(step, int) else step), at)
         b.branch(head)
         b.position_at_end(after)
 
