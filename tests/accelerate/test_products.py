@@ -27,7 +27,7 @@ def compiler(cpu: str) -> Any:
 def product(
     cpu: str, a: np.ndarray, b: np.ndarray, steps: tuple[int, bool] | None = None, packs: bool = False,
     height: int = 256,
-) -> Any:
+) -> Any:  # fmt: skip
     """a @ b, batch by batch, by the kernel for a processor; ``steps``: in pieces of so many rows, or columns."""
     machine = compiler(cpu).machine
     dtype = dtypes.float32 if a.dtype == np.float32 else dtypes.float64
@@ -41,8 +41,8 @@ def product(
     values = {
         "m": m, "n": n, "k": k, "row_a": a.strides[1], "step_a": a.strides[2], "step_b": b.strides[1],
         "column_b": b.strides[2], "row_c": n * a.itemsize, "pieces": pieces, "step": step, "by_rows": by_rows,
-        "packs": packs or b.strides[2] != b.itemsize, "height": height, "batch_a": a.strides[0], "batch_b": b.strides[0],
-        "batch_c": m * n * a.itemsize, "a": a.ctypes.data, "b": b.ctypes.data, "c": out.ctypes.data,
+        "packs": packs or b.strides[2] != b.itemsize, "height": height, "batch_a": a.strides[0],
+        "batch_b": b.strides[0], "batch_c": m * n * a.itemsize, "a": a.ctypes.data, "b": b.ctypes.data, "c": out.ctypes.data,
     }  # fmt: skip
     words = np.array([values[name] for name in gemm.WORDS], np.int64)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(code.address("kernel"))

@@ -25,8 +25,8 @@ WORDS: Final = ("m", "n", "k", "turn_a", "turn_b", "lda", "ldb", "ldc", "pieces"
                 "move_a", "move_b", "batch_a", "batch_b", "batch_c", "gemm", "a", "b", "c")  # fmt: skip
 """A product's arguments: sizes, flags, leading dimensions in elements; the pieces each product is split into, of
 ``step`` rows or columns; the bytes between rows of a, or columns of b, and between products of a batch; the address of
-the library's function, so that the code holds in every process; pointers. Of a matrix and a vector, c[m] = a[m, k] b[k],
-``n`` is 1 and ``ldb`` the step along b."""
+the library's function, so that the code holds in every process; pointers. Of a matrix and a vector, c[m] = a[m, k]
+b[k], ``n`` is 1 and ``ldb`` the step along b."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Cblas:
     ``integer`` is the type of its sizes and leading dimensions, ``address`` gives a function's address by its plain
     name (``"sgemm"``). ``get_threading`` and ``set_threading`` are the addresses of functions that read and set whether
     the calling thread's products use several threads (0) or one (1); 0 where the library is set up once for all.
-    ``tiles``: products of up to so many multiplications are faster in tiles of our own. ``vectors``: those of a matrix and
-    a vector from so many on are faster in the library's function for them; 0: never.
+    ``tiles``: products of up to so many multiplications are faster in tiles of our own. ``vectors``: those of a matrix
+    and a vector from so many on are faster in the library's function for them; 0: never.
     """
 
     name: str
@@ -55,7 +55,7 @@ def gemm(dtype: DType, library: Cblas, vector: bool = False) -> int:
 
 
 def product_kernel(dtype: DType, library: Cblas, vector: bool = False) -> ir.Module:
-    """The kernel of matrix products in ``dtype``, or of those with a vector: items are the pieces of a batch of them."""
+    """The kernel of matrix products in ``dtype``, or of those with a vector: items are pieces of a batch of them."""
     real = F32 if dtypes.to_real(dtype) is dtypes.float32 else F64
     scalar = PTR if dtype.is_complex else real
     module = ir.Module(name="product")

@@ -22,8 +22,8 @@ from .writing import KernelWriter
 WORDS: Final = ("m", "n", "k", "row_a", "step_a", "step_b", "column_b", "row_c", "pieces", "step", "by_rows", "packs",
                 "height", "batch_a", "batch_b", "batch_c", "a", "b", "c")  # fmt: skip
 """A product's arguments: sizes; the bytes between rows of a, along k in a and b, between columns of b, between rows of
-c; the pieces each product is split into, of ``step`` rows or columns; whether b is copied even where it need not be; how
-many rows are gone over before the next columns; the bytes between products of a batch; pointers."""
+c; the pieces each product is split into, of ``step`` rows or columns; whether b is copied even where it need not be;
+how many rows are gone over before the next columns; the bytes between products of a batch; pointers."""
 
 _DEPTH: Final = 256
 """How long the blocks of k are."""
