@@ -24,7 +24,10 @@ def compiler(cpu: str) -> Any:
     return COMPILERS.setdefault(cpu, Compiler(HOST if cpu == "host" else X86[cpu]))
 
 
-def product(cpu: str, a: np.ndarray, b: np.ndarray, steps: tuple[int, bool] | None = None, packs: bool = False) -> Any:
+def product(
+    cpu: str, a: np.ndarray, b: np.ndarray, steps: tuple[int, bool] | None = None, packs: bool = False,
+    height: int = 256,
+) -> Any:  # fmt: skip
     """a @ b, batch by batch, by the kernel for a processor; ``steps``: in pieces of so many rows, or columns."""
     machine = compiler(cpu).machine
     dtype = dtypes.float32 if a.dtype == np.float32 else dtypes.float64
@@ -38,8 +41,9 @@ def product(cpu: str, a: np.ndarray, b: np.ndarray, steps: tuple[int, bool] | No
     values = {
         "m": m, "n": n, "k": k, "row_a": a.strides[1], "step_a": a.strides[2], "step_b": b.strides[1],
         "column_b": b.strides[2], "row_c": n * a.itemsize, "pieces": pieces, "step": step, "by_rows": by_rows,
-        "packs": packs or b.strides[2] != b.itemsize, "batch_a": a.strides[0], "batch_b": b.strides[0],
-        "batch_c": m * n * a.itemsize, "a": a.ctypes.data, "b": b.ctypes.data, "c": out.ctypes.data,
+        "packs": packs or b.strides[2] != b.itemsize, "height": height, "batch_a": a.strides[0],
+        "batch_b": b.strides[0], "batch_c": m * n * a.itemsize, "a": a.ctypes.data, "b": b.ctypes.data,
+        "c": out.ctypes.data,
     }  # fmt: skip
     words = np.array([values[name] for name in gemm.WORDS], np.int64)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(code.address("kernel"))
@@ -80,6 +84,7 @@ def test_every_edge(cpu: str, dtype: str, size: tuple[int, int, int]):
         whole = product(cpu, a, b)
         check(whole, a, b)
         np.testing.assert_array_equal(product(cpu, a, b, packs=True), whole)
+        np.testing.assert_array_equal(product(cpu, a, b, height=8), whole)
 
 
 @pytest.mark.parametrize("steps", [(8, True), (32, False), (5, True), (7, False), (300, True)])
@@ -116,3 +121,42 @@ def test_batches_on_threads(threads: int, shape: tuple[int, int, int]):
     exact = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(out[0], exact, atol=2e-5 * np.abs(exact).max())
     np.testing.assert_allclose(out[1], exact.transpose(0, 2, 1), atol=2e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 5)])
+def test_matrices_and_vectors_however_they_lie(batch: tuple[int, ...], dtype: str, threads: int):
+    def random(*shape: int) -> np.ndarray:
+        x = RNG.standard_normal(shape)
+        return (x + 1j * RNG.standard_normal(shape) if dtype.startswith("complex") else x).astype(dtype)
+
+    matrix, vector = random(*batch, 300, 420)[..., ::2, ::3], random(*batch, 420)[..., ::-3]
+    plain = random(*batch, 600, 290)
+    cases = [
+        (lambda a, x: a @ x[..., None], matrix, vector),
+        (lambda a, x: lg.matrix_transpose(a) @ x[..., None], np.ascontiguousarray(matrix.swapaxes(-1, -2)), vector),
+        (lambda a, x: x[..., None, :] @ a, plain, random(*batch, 600)),
+        (lambda a, x: x[..., None, :] @ lg.matrix_transpose(a), plain, random(290)),
+        (lambda a, x: a @ x, plain, random(290)),
+        (lambda a, x: x[..., None, :] @ x[..., :, None] + lg.sum(a) * 0, plain, random(*batch, 5000)),
+    ]
+    before = EXECUTOR.threads
+    try:
+        lg.set_threads(threads)
+        for fn, a, x in cases:
+            wide = "complex128" if dtype.startswith("complex") else "float64"
+            out = lg.compile(fn, backend="accelerate")(a, x)
+            exact = lg.compile(fn, backend="reference")(a.astype(wide), x.astype(wide))
+            scale = np.abs(exact).max() + x.shape[-1]
+            np.testing.assert_allclose(out, exact, atol=30 * np.finfo(dtype).eps * scale, rtol=0)
+    finally:
+        lg.set_threads(before)
+
+
+def test_infinities_meet_only_their_own_row_in_products_with_vectors():
+    a, x = RNG.standard_normal((70, 90), np.float32), np.ones(90, np.float32)
+    a[3, 4], a[5, 6], a[5, 7], a[8, 0] = np.inf, np.inf, -np.inf, np.nan
+    out = lg.compile(lambda a, x: a @ x, backend="accelerate")(a, x)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(out, a @ x, atol=1e-4)

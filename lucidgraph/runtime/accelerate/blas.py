@@ -19,18 +19,14 @@ _ROW_MAJOR: Final = 101
 PLAIN: Final = 111
 TURNED: Final = 112
 _SINGLE: Final = 1
-_NAMES: Final = {
-    dtypes.float32: "sgemm",
-    dtypes.float64: "dgemm",
-    dtypes.complex64: "cgemm",
-    dtypes.complex128: "zgemm",
-}
+_LETTERS: Final = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c", dtypes.complex128: "z"}
 
 WORDS: Final = ("m", "n", "k", "turn_a", "turn_b", "lda", "ldb", "ldc", "pieces", "step", "by_rows",
                 "move_a", "move_b", "batch_a", "batch_b", "batch_c", "gemm", "a", "b", "c")  # fmt: skip
 """A product's arguments: sizes, flags, leading dimensions in elements; the pieces each product is split into, of
 ``step`` rows or columns; the bytes between rows of a, or columns of b, and between products of a batch; the address of
-the library's function, so that the code holds in every process; pointers."""
+the library's function, so that the code holds in every process; pointers. Of a matrix and a vector, c[m] = a[m, k]
+b[k], ``n`` is 1 and ``ldb`` the step along b."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,8 @@ class Cblas:
     ``integer`` is the type of its sizes and leading dimensions, ``address`` gives a function's address by its plain
     name (``"sgemm"``). ``get_threading`` and ``set_threading`` are the addresses of functions that read and set whether
     the calling thread's products use several threads (0) or one (1); 0 where the library is set up once for all.
-    ``tiles``: products of up to so many multiplications are faster in tiles of our own.
+    ``tiles``: products of up to so many multiplications are faster in tiles of our own. ``vectors``: those of a matrix
+    and a vector from so many on are faster in the library's function for them; 0: never.
     """
 
     name: str
@@ -49,20 +46,21 @@ class Cblas:
     get_threading: int = 0
     set_threading: int = 0
     tiles: int = 0
+    vectors: int = 0
 
 
-def product_name(dtype: DType) -> str:
-    """What the library calls its product in ``dtype``."""
-    return _NAMES[dtype]
+def product_name(dtype: DType, vector: bool = False) -> str:
+    """What the library calls its product in ``dtype``, of two matrices or of a matrix and a vector."""
+    return f"{_LETTERS[dtype]}{'gemv' if vector else 'gemm'}"
 
 
-def gemm(dtype: DType, library: Cblas) -> int:
-    """The address of the library's product in ``dtype``."""
-    return library.address(_NAMES[dtype])
+def gemm(dtype: DType, library: Cblas, vector: bool = False) -> int:
+    """The address of that."""
+    return library.address(product_name(dtype, vector))
 
 
-def product_kernel(dtype: DType, library: Cblas) -> ir.Module:
-    """The kernel of matrix products in ``dtype``: items are the pieces of a batch of products."""
+def product_kernel(dtype: DType, library: Cblas, vector: bool = False) -> ir.Module:
+    """The kernel of matrix products in ``dtype``, or of those with a vector: items are pieces of a batch of them."""
     real = F32 if dtypes.to_real(dtype) is dtypes.float32 else F64
     scalar = PTR if dtype.is_complex else real
     module = ir.Module(name="product")
@@ -70,9 +68,8 @@ def product_kernel(dtype: DType, library: Cblas) -> ir.Module:
     b = ir.IRBuilder(fn.append_basic_block("entry"))
     size_t = library.integer
     sizes = [size_t] * 3
-    gemm = ir.FunctionType(
-        ir.VoidType(), [I32] * 3 + [*sizes, scalar, PTR, size_t, PTR, size_t, scalar, PTR, size_t]
-    )
+    operands = [scalar, PTR, size_t, PTR, size_t, scalar, PTR, size_t]
+    gemm = ir.FunctionType(ir.VoidType(), [I32] * 2 + sizes[1:] + operands if vector else [I32] * 3 + sizes + operands)
     w = {name: b.load(b.gep(fn.args[0], [I64(k)], source_etype=I64), typ=I64) for k, name in enumerate(WORDS)}
     one: ir.Value = real(1.0)
     zero: ir.Value = real(0.0)
@@ -118,7 +115,14 @@ def product_kernel(dtype: DType, library: Cblas) -> ir.Module:
     turns = [b.trunc(w[name], I32) for name in ("turn_a", "turn_b")]
     k, lda, ldb, ldc = (sized(w[name]) for name in ("k", "lda", "ldb", "ldc"))
     call = Routine(b.inttoptr(w["gemm"], PTR), gemm)
-    b.call(call, [I32(_ROW_MAJOR), *turns, sized(m), sized(n), k, one, a, lda, second, ldb, zero, c, ldc])
+    last = [one, a, lda, second, ldb, zero, c, ldc]
+    if vector:
+        # It is told how the matrix lies, not how it is read.
+        plain = b.icmp_signed("==", turns[0], I32(PLAIN))
+        rows, columns = b.select(plain, sized(m), k), b.select(plain, k, sized(m))
+        b.call(call, [I32(_ROW_MAJOR), turns[0], rows, columns, *last])
+    else:
+        b.call(call, [I32(_ROW_MAJOR), *turns, sized(m), sized(n), k, *last])
     b.store(b.add(item, I64(1)), at)
     b.branch(head)
     b.position_at_end(after)

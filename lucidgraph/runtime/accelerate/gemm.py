@@ -20,15 +20,18 @@ from .values import I8, I32, I64, PTR, memory_type
 from .writing import KernelWriter
 
 WORDS: Final = ("m", "n", "k", "row_a", "step_a", "step_b", "column_b", "row_c", "pieces", "step", "by_rows", "packs",
-                "batch_a", "batch_b", "batch_c", "a", "b", "c")  # fmt: skip
+                "height", "batch_a", "batch_b", "batch_c", "a", "b", "c")  # fmt: skip
 """A product's arguments: sizes; the bytes between rows of a, along k in a and b, between columns of b, between rows of
 c; the pieces each product is split into, of ``step`` rows or columns; whether b is copied even where it need not be;
-the bytes between products of a batch; pointers."""
+how many rows are gone over before the next columns; the bytes between products of a batch; pointers."""
 
 _DEPTH: Final = 256
 """How long the blocks of k are."""
 _HEIGHT: Final = 256
 """How many rows of a are gone over before the next block of k: with their block of a they stay in the second cache."""
+_NEAR: Final = 1 << 17
+"""The bytes of a b that is found in the second cache again: then the result is written row by row of tiles, as the
+processor expects it, not column by column."""
 _VECTORS: Final = 2
 _Masks = list[ir.Value | None]
 
@@ -41,6 +44,12 @@ def _rows_of_tile(machine: Machine) -> int:
 def tile(dtype: DType, machine: Machine) -> tuple[int, int]:
     """A tile's rows and columns."""
     return _rows_of_tile(machine), _VECTORS * machine.lanes * 4 // dtype.itemsize
+
+
+def rows_together(m: int, n: int, k: int, packs: bool, dtype: DType, machine: Machine) -> int:
+    """How many rows are gone over before the next columns."""
+    near = not packs and k <= _DEPTH and k * n * dtype.itemsize <= _NEAR
+    return _rows_of_tile(machine) if near and m * n * dtype.itemsize > _NEAR else _HEIGHT
 
 
 def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
@@ -78,7 +87,7 @@ def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
         moved("c", b.mul(start, b.select(rows, args["row_c"], size))),
     ]
     strides = [args[name] for name in ("row_a", "step_a", "step_b", "column_b", "row_c")]
-    b.call(block, [m, n, args["k"], *strides, args["packs"], *pointers])
+    b.call(block, [m, n, args["k"], *strides, args["packs"], args["height"], *pointers])
     b.store(last, at)
     b.branch(head)
     b.position_at_end(after)
@@ -87,7 +96,7 @@ def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
 
 
 class _Block:
-    """``void block(m, n, k, row_a, step_a, step_b, column_b, row_c, packs, a, b, c)``: one product."""
+    """``void block(m, n, k, row_a, step_a, step_b, column_b, row_c, packs, height, a, b, c)``: one product."""
 
     def __init__(self, module: ir.Module, dtype: DType, machine: Machine) -> None:
         self.dtype = dtype
@@ -95,18 +104,18 @@ class _Block:
         self.element = memory_type(dtype)
         self.size = dtype.itemsize
         self.count = machine.lanes * 4 // self.size
-        w = KernelWriter(module, machine, self.count, name="block", args=[I64] * 9 + [PTR] * 3)
+        w = KernelWriter(module, machine, self.count, name="block", args=[I64] * 10 + [PTR] * 3)
         w.fn.linkage = "internal"
         self.w, self.b, self.lanes, self.fn = w, w.b, w.lanes, w.fn
-        (self.m, self.n, self.k, self.row_a, self.step_a, self.step_b, self.column_b, self.row_c, packs,
+        (self.m, self.n, self.k, self.row_a, self.step_a, self.step_b, self.column_b, self.row_c, packs, high,
          self.a, self.bs, self.c) = w.fn.args  # fmt: skip
         self.width = self.count * _VECTORS
         panel = w.variable(ir.ArrayType(I8, _DEPTH * self.width * self.size))
         panel.align = 64
         self.panel = w.b.inttoptr(w.b.ptrtoint(panel, I64), PTR)
         self.packs = self.b.icmp_signed("!=", packs, I64(0))
-        with w.loop(I64(0), self.m, _HEIGHT) as self.row, self._depths() as (self.k0, self.depth):
-            self.height = w.smaller(self.b.sub(self.m, self.row), I64(_HEIGHT))
+        with w.loop(I64(0), self.m, high) as self.row, self._depths() as (self.k0, self.depth):
+            self.height = w.smaller(self.b.sub(self.m, self.row), high)
             self.inner = self.b.icmp_signed(">", self.k0, I64(0))
             with w.loop(I64(0), self.n, self.width) as self.column:
                 self._panel()
@@ -276,4 +285,4 @@ def transposed(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return rows
 
 
-__all__ = ["WORDS", "product_kernel", "tile"]
+__all__ = ["WORDS", "product_kernel", "rows_together", "tile"]

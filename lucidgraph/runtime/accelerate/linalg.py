@@ -22,6 +22,8 @@ _CALL: Final = 1 << 14
 """A product of so many multiplications takes as long as a call of CBLAS and its setting up."""
 _THIN: Final = 3
 """Up to so many columns CBLAS multiplies along k."""
+_DOT: Final = 64
+"""The length from which two vectors are multiplied by a reduction."""
 _PACKING: Final = 6
 """The rows of a tile that can be computed while a column of b is copied."""
 _FAR: Final = 4096
@@ -39,7 +41,7 @@ def matmul(planner: Planner, node: Node) -> View:
     out = planner.temporary(node.shape, node.dtype)
     if not out.size:
         return out
-    if not node.dtype.is_inexact:
+    if not node.dtype.is_inexact or _is_dot(planner, a, b, out):
         _by_loops(planner, a, b, out)
         return out
     if node.dtype.is_half:
@@ -64,18 +66,23 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
                 [],
                 prod(batch) * m,
             )
-    if _is_ours(planner, a, b, out):
+    library = planner.system.blas()
+    vector = bool(library.vectors) and min(m, n) == 1 and m * n * k >= library.vectors
+    if vector and n > 1:
+        a, b = _turned(b), _turned(a)
+        m, n = n, m
+    if not vector and _is_ours(planner, a, b, out):
         _in_tiles(planner, a, b, out, node)
         return
     a, first = _readable(planner, a)
-    b, second = _readable(planner, b)
+    b, second = _strided(planner, b) if vector else _readable(planner, b)
     count = prod(batch)
     flat_a, step_a = _batched(planner, a, tuple(batch))
     flat_b, step_b = _batched(planner, b, tuple(batch))
     if flat_a is not a:
         a, first = _readable(planner, flat_a)
     if flat_b is not b:
-        b, second = _readable(planner, flat_b)
+        b, second = _strided(planner, flat_b) if vector else _readable(planner, flat_b)
     itemsize = out.dtype.itemsize
     # One thread does the pieces of two: their edges show in the last bit of double products.
     threads = max(planner.threads, 2)
@@ -92,8 +99,7 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
         "pieces": pieces, "step": step, "by_rows": int(by_rows), "move_a": a.strides[-2], "move_b": b.strides[-1],
         "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
-    library = planner.system.blas()
-    values["gemm"] = blas.gemm(out.dtype, library)
+    values["gemm"] = blas.gemm(out.dtype, library, vector)
     sizes = (n, k, first[1], second[1], step if by_rows else m)
     if max(sizes) >> (library.integer.width - 1):
         raise UnsupportedError(
@@ -102,9 +108,10 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
             source=node.source if node else None,
             hint="multiply parts of the matrix",
         )
-    code = planner.code(f"product {out.dtype.name} {library.name}", lambda: blas.product_kernel(out.dtype, library))
-    made = _command(planner, f"product {library.name}", code, blas.WORDS, values, a, b, out, count * pieces, node)
-    made.products = {blas.WORDS.index("gemm"): blas.product_name(out.dtype)}
+    name = f"product {'by a vector ' if vector else ''}{library.name}"
+    code = planner.code(f"{name} {out.dtype.name}", lambda: blas.product_kernel(out.dtype, library, vector))
+    made = _command(planner, name, code, blas.WORDS, values, a, b, out, count * pieces, node)
+    made.products = {blas.WORDS.index("gemm"): blas.product_name(out.dtype, vector)}
 
 
 def _command(
@@ -115,6 +122,20 @@ def _command(
     pointers = [(names.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
     cost = a.nbytes + b.nbytes + out.nbytes + out.size * a.shape[-1] // 2
     return planner.command(name, code, words, pointers, items, cost, 1, node=node)
+
+
+def _turned(x: View) -> View:
+    return x.permuted((*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2))
+
+
+def _is_dot(planner: Planner, a: View, b: View, out: View) -> bool:
+    """Whether a product is of two vectors, long enough to be a reduction."""
+    return (
+        a.shape[-2] == b.shape[-1] == 1
+        and a.shape[-1] >= _DOT
+        and not (out.dtype.is_complex or out.dtype.is_half)
+        and bool(planner.system.blas().tiles)
+    )
 
 
 def _is_ours(planner: Planner, a: View, b: View, out: View) -> bool:
@@ -138,26 +159,27 @@ def _in_tiles(planner: Planner, a: View, b: View, out: View, node: Node | None) 
     a, step_a = _batched(planner, a, tuple(batch))
     b, step_b = _batched(planner, b, tuple(batch))
     itemsize = out.dtype.itemsize
-    height, width = gemm.tile(out.dtype, planner.machine)
-    packs = b.strides[-1] != itemsize or (b.strides[-2] >= _FAR and m > _AGAIN * height)
+    rows, width = gemm.tile(out.dtype, planner.machine)
+    packs = b.strides[-1] != itemsize or (b.strides[-2] >= _FAR and m > _AGAIN * rows)
     threads = 1 if count % planner.threads == 0 or count >= 4 * planner.threads else planner.threads
 
     def share(long: int, unit: int) -> int:
         """The rows or columns of a thread: whole tiles."""
         return -(-long // (threads * unit)) * unit
 
-    def work(rows: int, columns: int) -> int:
-        return (rows + packs * _PACKING) * columns
+    def work(high: int, wide: int) -> int:
+        return (high + packs * _PACKING) * wide
 
     # In rows they can go on with what they have in their caches.
-    by_rows = 4 * work(share(m, height), n) <= 5 * work(m, share(n, width))
-    long, unit = (m, height) if by_rows else (n, width)
+    by_rows = 4 * work(share(m, rows), n) <= 5 * work(m, share(n, width))
+    long, unit = (m, rows) if by_rows else (n, width)
     step = share(long, unit) if threads > 1 else long
     pieces = -(-long // step)
     values = {
         "m": m, "n": n, "k": k, "row_a": a.strides[-2], "step_a": a.strides[-1], "step_b": b.strides[-2],
         "column_b": b.strides[-1], "row_c": n * itemsize, "pieces": pieces, "step": step, "by_rows": int(by_rows),
-        "packs": int(packs), "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
+        "packs": int(packs), "height": gemm.rows_together(m, n, k, packs, out.dtype, planner.machine),
+        "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
     code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
     made = _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
@@ -189,6 +211,14 @@ def _readable(planner: Planner, x: View) -> tuple[View, tuple[int, int]]:
     return x, found
 
 
+def _strided(planner: Planner, x: View) -> tuple[View, tuple[int, int]]:
+    """A column (or batch) as CBLAS can read it, copied where it cannot; no flag, and its step in elements."""
+    itemsize = x.dtype.itemsize
+    if x.shape[-2] > 1 and (x.strides[-2] <= 0 or x.strides[-2] % itemsize):
+        x = planner.contiguous(x)
+    return x, (0, x.strides[-2] // itemsize if x.shape[-2] > 1 else 1)
+
+
 def _batched(planner: Planner, x: View, batch: tuple[int, ...]) -> tuple[View, int]:
     """A batch of matrices at equal distances, and that distance in bytes; copied where the distances differ."""
     if len(x.shape) == 2 or not batch:
@@ -207,7 +237,7 @@ def _batched(planner: Planner, x: View, batch: tuple[int, ...]) -> tuple[View, i
 
 
 def _by_loops(planner: Planner, a: View, b: View, out: View) -> None:
-    """Integers: a fused product and sum over k; sums wrap in the operands' dtype."""
+    """Integers and vectors: a fused product and sum over k; sums of integers wrap in the operands' dtype."""
     *batch, m, n = out.shape
     k = a.shape[-1]
     full = (*batch, m, n, k)
@@ -221,8 +251,7 @@ def _by_loops(planner: Planner, a: View, b: View, out: View) -> None:
         )
         return x.broadcast_to(full)
 
-    turned = b.permuted((*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2))
-    views = [spread(a, 1), spread(turned, 0)]
+    views = [spread(a, 1), spread(_turned(b), 0)]
     t = TensorType(full, out.dtype)
     inputs = [Node(Input, (), {}, (t,)) for _ in range(2)]
     times = Node(get("multiply"), tuple(inputs), {}, (t,))
