@@ -17,13 +17,14 @@ from llvmlite import ir
 from ... import dtypes
 from ...dtypes import DType
 from ...ir import Node
+from ...ir.ops.core import StopGradientBackward
 from ...ir.types import Shape
 from .arithmetic import extremum
 from .commands import STOP
 from .machine import Machine
 from .pieces import boxes_around
 from .placing import joined, ones, padded
-from .plan import Planner, Rule
+from .plan import Planner, Rule, single
 from .values import I64, PTR, Lanes, Pair, Value
 from .views import View
 from .writing import KernelWriter
@@ -82,38 +83,6 @@ class _Indexed(KernelWriter):
     def at(self, name: str, element: ir.Value) -> ir.Value:
         return self.lanes.offset(self.pointers[name], self.b.mul(element, self.size))
 
-    def gather(self) -> ir.Module:
-        """y[o, j, :] = x[o, i_j, :]; items are (o, j). Along: y[o, j, k] = x[o, i_ojk, k]."""
-        b, w = self.b, self.w
-        with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            outer, j = b.sdiv(item, w["count"]), b.srem(item, w["count"])
-            target, source = b.mul(item, w["inner"]), b.mul(outer, w["axis"])
-
-            def copy_row(index: ir.Value) -> None:
-                start = b.mul(b.add(source, index), w["inner"])
-                self.span(I64(0), w["inner"], lambda v, mask: self.moved(b.add(start, v), b.add(target, v), mask))
-
-            if self.along:
-                with self.loop(I64(0), w["inner"]) as k:
-                    self.place(
-                        b.add(target, k),
-                        lambda i: self.one(b.add(b.mul(b.add(source, i), w["inner"]), k), b.add(target, k)),
-                    )
-            else:
-                self.place(j, copy_row)
-        b.ret_void()
-        return self.module
-
-    def moved(self, source: ir.Value, target: ir.Value, mask: ir.Value | None) -> None:
-        value = self.lanes.load(self.dtype, self.at("x", source), None, mask)
-        self.lanes.store(value, self.dtype, self.at("y", target), None, mask)
-
-    def one(self, source: ir.Value, target: ir.Value) -> None:
-        single = Lanes(self.b, 1, self.machine)
-        single.store(
-            single.load(self.dtype, self.at("x", source), None, None), self.dtype, self.at("y", target), None, None
-        )
-
     def scatter(self, combine: Combine) -> ir.Module:
         """x[o, i_j, :] = combine(that, y[o, j, :]) for every j in order; items are (o, piece of the inner axis)."""
         b, w = self.b, self.w
@@ -159,28 +128,10 @@ def _indices(planner: Planner, node: Node) -> View:
 
 
 def gather(planner: Planner, node: Node) -> View:
-    along = node.name == "take_along_axis"
-    x = planner.contiguous(planner.view(node.operands[0]))
-    indices = _indices(planner, node)
     out = planner.temporary(node.shape, node.dtype)
-    if not out.size:
-        return out
-    outer, axis, inner = _sides(x.shape, node.attrs["axis"])
-    count = indices.shape[node.attrs["axis"]] if along else indices.size
-    writer = partial(_Indexed, node.dtype, along, planner.machine)
-    code = planner.code(f"gather {node.dtype.name} {along}", lambda: writer().gather())
-    _command(
-        planner,
-        node,
-        code,
-        {"axis": axis, "count": count, "inner": inner},
-        indices,
-        x,
-        out,
-        outer * count,
-        out.nbytes,
-        1,
-    )
+    if out.size:
+        same = single(StopGradientBackward, node.shape, node.dtype, {})
+        planner.through_indices(same, [planner.taken(node)], [out], node)
     return out
 
 

@@ -29,7 +29,7 @@ from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
 from .executor import BRIEF_COST
-from .gathered import Gathered, GatherLayout
+from .gathered import INDICES, Gathered, GatherLayout
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
@@ -198,26 +198,29 @@ class Planner:
 
     def by_index(self, node: Node, outputs: Sequence[View]) -> None:
         """An elementwise kernel that reads through indices."""
-        body = Body(node.attrs["body"], Kernel.domain(node.attrs["body"])[0])
-        inputs: list[View | Gathered] = []
-        takes = []
-        for operand in node.operands:
-            if operand in self.views or operand not in self.through:
-                inputs.append(self.view(operand))
-                continue
-            x, indices = (self.view(o) for o in operand.operands)
-            if indices.dtype not in gathered.INDICES:
-                indices = self.cast(indices, dtypes.int64)
-            inputs.append(gathered.gathered(operand, x, indices))
-            takes.append(operand)
-        given = gathered.arguments(body.full, inputs, outputs)
+        takes = [o for o in node.operands if o not in self.views and o in self.through]
+        inputs = [self.taken(o) if o in takes else self.view(o) for o in node.operands]
+        self.through_indices(node.attrs["body"], inputs, outputs, takes[0])
+
+    def taken(self, node: Node) -> Gathered:
+        """What a gather reads."""
+        x, indices = (self.view(o) for o in node.operands)
+        return gathered.gathered(node, x, indices if indices.dtype in INDICES else self.cast(indices, dtypes.int64))
+
+    def through_indices(
+        self, graph: Graph, inputs: Sequence[View | Gathered], outputs: Sequence[View], node: Node
+    ) -> None:
+        """One command: elementwise, reading through indices; ``node`` is whose they are."""
+        body = Body(graph, Kernel.domain(graph)[0])
+        given = gathered.arguments(body.full, inputs, outputs, self.machine)
         code = self.code(
             kernel_key(body, given.layout), lambda: gathered.build(body, given.layout, self.machine)
         )
         cost = sum(view.touched for _, view in given.pointers)
         cost += prod(body.full) * sum(n.op.work for n in body.graph.nodes) // 2
+        name = node.name if name_of(body) in ("copy", "stop_gradient") else f"{node.name} {name_of(body)}"
         made = self.command(
-            f"take {name_of(body)}", code, given.words, given.pointers, given.items, cost, len(outputs), node=takes[0]
+            name, code, given.words, given.pointers, given.items, cost, len(outputs), node=node
         )
         made.pointers.append((given.stop, STOP, 0))
         made.number = given.number
@@ -469,7 +472,7 @@ class Planner:
         """Elements of ``x`` to the places of ``out``, which has the same shape."""
         if x.size:
             number = len(self.plan.commands)
-            self.fused(_single(StopGradientBackward, x, {}), [x], [out])
+            self.fused(single(StopGradientBackward, x.shape, x.dtype, {}), [x], [out])
             if (x.offset, x.strides) == (out.offset, out.strides):
                 self.moves.append((number, x.buffer, out.buffer))
 
@@ -497,7 +500,7 @@ class Planner:
         if x.dtype is dtype:
             return x
         out = self.temporary(x.shape, dtype)
-        self.fused(_single(CastBackward, x, {"dtype": dtype}), [x], [out])
+        self.fused(single(CastBackward, x.shape, x.dtype, {"dtype": dtype}), [x], [out])
         return out
 
     def fill(self, value: View, out: View) -> None:
@@ -587,9 +590,9 @@ def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
     raise AssertionError("the axis is a kept one")
 
 
-def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
+def single(op: Any, shape: Shape, dtype: DType, attrs: dict[str, Any]) -> Graph:
     """A body of one op over one input."""
-    t = TensorType(x.shape, x.dtype)
+    t = TensorType(shape, dtype)
     operand = Node(Input, (), {}, (t,))
     node = Node(op, (operand,), attrs, op.result_types([t], attrs))
     return Graph([operand], [node], [node], "explicit")
