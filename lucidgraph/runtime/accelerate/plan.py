@@ -38,6 +38,7 @@ from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
 from .turning import WORDS as TURNING
 from .turning import turning, turning_kernel
+from .unrolled import unrolled
 from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
@@ -278,7 +279,7 @@ class Planner:
         if [n.op for n in graph.nodes] == [StopGradientBackward] and self.turned(inputs[0], outputs[0]):
             return
         body = Body(graph, full)
-        inputs = self.straightened(body, reduced, inputs, outputs)
+        given = inputs = self.straightened(body, reduced, inputs, outputs)
         axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
         inputs = [replace(v, offset=v.offset + start) for v, start in zip(inputs, starts, strict=False)]
         axes = collapsed(by_memory(body, axes))
@@ -288,6 +289,10 @@ class Planner:
             self.tiled(body, tile, [*inputs, *outputs], node, count)
             return
         axes, columns = ordered(axes, items, lane_count(body, self.machine), len(inputs))
+        few = unrolled(graph, full, reduced, given, outputs) if columns and count is None else None
+        if few is not None:
+            self.fused(few.graph, few.inputs, few.outputs, node)
+            return
         if self.worth_splitting(body, axes, columns):
             self.in_two_steps(body, axes, columns, inputs, outputs, node)
             return
