@@ -83,3 +83,26 @@ def test_one_kernel_for_all_sizes():
         plan = BACKEND.compile(graph_for(BACKEND, lambda x: lg.max(x, axis=1), x)).plan  # type: ignore[attr-defined]
         keys.add(id(plan.commands[0].code))
     assert len(keys) == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 6, 5), (3, 7, 9, 5), (2, 64, 64, 32)])
+@pytest.mark.parametrize("pool", ["max_pool2d", "avg_pool2d"])
+def test_gradients_of_pooling_are_written_in_place(shape, pool):
+    x = RNG.standard_normal(shape).astype(np.float32)
+    slope = lg.grad(lambda x: lg.sum(getattr(lg.nn, pool)(x, 2) ** 2))
+    (actual,) = outputs(BACKEND, lambda x: (slope(x),), x)
+    (expected,) = outputs(backend("reference"), lambda x: (slope(x),), x.astype(np.float64))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+    plan = BACKEND.compile(graph_for(BACKEND, slope, x)).plan  # type: ignore[attr-defined]
+    names = [name for c in plan.commands for name in c.name.split(" | ")]
+    # Around what windows cover there may be zeros; what they cover is copied only where it is the same for a window.
+    assert len(names) == 1 + (shape[1] % 2) + (shape[2] % 2) + (pool == "avg_pool2d")
+
+
+@pytest.mark.parametrize("shape", [(3000, 17), (300, 5, 2, 3, 9), (2, 2000, 3, 2, 4), (64, 8, 8, 8, 8)])
+def test_short_rows(shape):
+    """Several of them are one item of work."""
+    x, row = RNG.standard_normal(shape).astype(np.float32), RNG.standard_normal(shape[-1:]).astype(np.float32)
+    y = np.moveaxis(RNG.standard_normal(shape[::-1]).astype(np.float32), range(len(shape)), range(len(shape))[::-1])
+    (actual,) = outputs(BACKEND, lambda x, y, row: (lg.tanh(x[::-1]) * row + y,), x, y, row)
+    np.testing.assert_allclose(actual, np.tanh(x[::-1]) * row + y, rtol=1e-6, atol=1e-6)

@@ -95,31 +95,54 @@ class _Kernel(KernelWriter):
         self.strides = [[self.argument(s.stride(k, d)) for d in range(layout.axes)] for k in operands]
         bases = [b.inttoptr(self.argument(s.pointers + k), PTR) for k in operands]
         with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            row = b.sdiv(item, self.chunks) if layout.columns else item
-            self.at_row = self.moved(bases, self.decoded(row))
-            self.bound_last(row)
-            if layout.columns:
-                start = b.mul(b.srem(item, self.chunks), self.chunk)
-                stop = self.smaller(b.add(start, self.chunk), self.vector)
-                if self.body.folds(0):
-                    self.block(start, stop)
-                else:
-                    self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
+            if layout.within:
+                self.short_rows(bases, item)
             else:
-                self.row()
+                self.item(bases, item)
         if self.past is not None and self.machine.triple.startswith("x86_64"):
             # Stores past the caches are seen by others in order only after this.
             with b.if_then(self.past):
                 self.lanes.intrinsic("x86.sse", ir.VoidType(), [], "sfence")
         b.ret_void()
 
-    def decoded(self, row: ir.Value) -> list[ir.Value]:
-        """The outer indices of a row number."""
+    def item(self, bases: Sequence[ir.Value], item: ir.Value) -> None:
+        """A row, or a chunk of one."""
+        b, columns = self.b, self.layout.columns
+        row = b.sdiv(item, self.chunks) if columns else item
+        self.at_row = self.moved(bases, self.decoded(row, self.outer_sizes))
+        self.bound_last(row)
+        if not columns:
+            self.row()
+            return
+        start = b.mul(b.srem(item, self.chunks), self.chunk)
+        stop = self.smaller(b.add(start, self.chunk), self.vector)
+        if self.body.folds(0):
+            self.block(start, stop)
+        else:
+            self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
+
+    def short_rows(self, bases: Sequence[ir.Value], item: ir.Value) -> None:
+        """A block of an outer axis, and of the axes after it all."""
+        b, first = self.b, self.layout.outer - self.layout.within
+        block, blocks = (self.argument(self.slots.head(name)) for name in ("block", "blocks"))
+        size, *others = self.outer_sizes[first:]
+        start = b.mul(b.srem(item, blocks), block)
+        stop = self.smaller(b.add(start, block), size)
+        at = self.moved(bases, self.decoded(b.sdiv(item, blocks), self.outer_sizes[:first]))
+        once = any(map(self.long, range(self.body.passes)))
+        with self.loop(start, stop) as index:
+            line = self.moved(at, [index], first)
+            with _nested(self, others) as indices:
+                self.at_row = self.moved(line, indices, first + 1)
+                self.span(I64(0), self.vector, self.column, once=once)
+
+    def decoded(self, row: ir.Value, sizes: Sequence[ir.Value]) -> list[ir.Value]:
+        """The indices, in axes of these sizes, of a row number."""
         indices: list[ir.Value] = []
-        for size in reversed(self.outer_sizes[1:]):
+        for size in reversed(sizes[1:]):
             indices.insert(0, self.b.srem(row, size))
             row = self.b.sdiv(row, size)
-        return [row, *indices] if self.outer_sizes else []
+        return [row, *indices] if sizes else []
 
     def moved(self, pointers: Sequence[ir.Value], indices: Sequence[ir.Value], axis: int = 0) -> list[ir.Value]:
         """Pointers moved by ``indices`` along the axes from ``axis`` on."""

@@ -45,6 +45,12 @@ _CHUNK: Final = 1 << 14
 _SPLIT_POINTS: Final = 1 << 15
 _SPLIT_BLOCKS: Final = 1 << 18
 _PIECE: Final = 1 << 13
+_SHORT: Final = 256
+"""Elements up to which a vectors' axis is short: several of them are one item of work."""
+_SHORT_POINTS: Final = 1 << 15
+_ITEM: Final = 1 << 11
+"""How many elements such an item has, about; with less than a part of them along one axis, it is of several."""
+_FEW: Final = 8
 _CACHE_SHARE: Final = 0.75
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
@@ -341,7 +347,8 @@ class Planner:
                 access.append(NEAR.get(step, "strided") if near else "strided")
         if short is None:
             short = vector.size < 2 * self.machine.lanes
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, across=columns or across)
+        within, block = _short_rows(body, columns, outer, vector)
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -365,8 +372,12 @@ class Planner:
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
             "count": folded if count is None else count, "kept_stride": kept_stride,
             "scratch_stride": kept_stride * kept.count,
-            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE),
+            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
         }  # fmt: skip
+        items_of = rows * chunks
+        if within:
+            head["blocks"] = -(-outer[-within].size // block)
+            items_of = prod(a.size for a in outer[:-within]) * head["blocks"]
         for name, value in head.items():
             words[slots.head(name)] = value
         for k, axis in enumerate([*outer, *inner]):
@@ -378,14 +389,14 @@ class Planner:
         cost = moved + points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
-            name_of(body), code, words, pointers, rows * chunks, cost, len(outputs), node=node,
+            name_of(body), code, words, pointers, items_of, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
         made.form = f"by {'columns' if columns else 'rows'}"
         if body.passes > 1:
             made.form += f", {body.passes} times over each"
         if limit == _NO_LIMIT:
-            made.lead = _lead(slots, columns, outer, inner, vector, items, rows * chunks, chunk)
+            made.lead = _lead(slots, outer, inner, vector, items, items_of, (chunk, block))
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -542,14 +553,31 @@ def name_of(body: Body) -> str:
     return " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy"
 
 
+def _short_rows(body: Body, columns: bool, outer: Sequence[Axis], vector: Axis) -> tuple[int, int]:
+    """How many of the outer axes lie within an item, and how much of the first of these does; 0 where rows are long
+    enough, or something is reduced."""
+    points = vector.size * prod(a.size for a in outer)
+    if not columns or not outer or vector.size > _SHORT or points < _SHORT_POINTS or body.passes > 1:
+        return 0, 1
+    if any(n.op.reduces for n in body.graph.nodes):
+        return 0, 1
+    within, beside = 1, vector.size
+    while within < len(outer) and beside * outer[-within].size < _ITEM // _FEW:
+        beside *= outer[-within].size
+        within += 1
+    return within, max(min(_ITEM // max(beside, 1), outer[-within].size), 1)
+
+
 def _lead(
-    slots: Slots, columns: bool, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int],
-    items: int, chunk: int,
+    slots: Slots, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int], items: int,
+    together: tuple[int, int],
 ) -> Lead | None:  # fmt: skip
-    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept."""
+    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept. ``together``: how many of
+    the vectors' axis an item takes, and how many of an outer one."""
+    layout = slots.layout
     if outer:
         first, others = outer[0], [*outer[1:], *inner, vector]
-    elif columns:
+    elif layout.columns:
         first, others = vector, list(inner)
     else:
         return None
@@ -560,9 +588,11 @@ def _lead(
             a.strides[k] * (a.size - 1) for a in others if a.size
         ) <= move
         moves.append(move if apart else 0)
+    if outer and layout.within == len(outer):
+        return Lead(first.size, moves, step=slots.head("block"), count=slots.head("blocks"), most=together[1])
     if outer:
         return Lead(first.size, moves, items // max(first.size, 1))
-    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=chunk)
+    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=together[0])
 
 
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:
