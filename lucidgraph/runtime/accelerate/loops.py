@@ -119,7 +119,20 @@ class _Kernel(KernelWriter):
         if self.body.folds(0):
             self.block(start, stop)
         else:
-            self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
+            once = any(map(self.long, range(self.body.passes)))
+            self.span(start, stop, self.column, once, None if once else self.head(start, stop))
+
+    def head(self, start: ir.Value, stop: ir.Value) -> ir.Value | None:
+        """How many elements lie before the first line of the caches that begins in an output which goes past them."""
+        first, outputs = len(self.inputs), self.body.graph.outputs
+        if self.past is None or self.spare:
+            return None
+        near = [k for k in range(first, len(self.layout.access)) if self.layout.access[k] == "adjacent"]
+        k = next(k for k in near if not outputs[k - first].dtype.is_complex)
+        b, item = self.b, self.item_bytes(k)
+        place = b.add(b.ptrtoint(self.at_row[k], I64), b.mul(start, I64(item)))
+        before = b.udiv(b.and_(b.sub(I64(0), place), I64(ALIGNMENT - 1)), I64(item))
+        return b.select(self.past, self.smaller(before, b.sub(stop, start)), I64(0))
 
     def short_rows(self, bases: Sequence[ir.Value], item: ir.Value) -> None:
         """A block of an outer axis, and of the axes after it all."""
