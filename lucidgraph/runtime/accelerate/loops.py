@@ -131,7 +131,8 @@ class _Kernel(KernelWriter):
         k = next(k for k in near if not outputs[k - first].dtype.is_complex)
         b, item = self.b, self.item_bytes(k)
         place = b.add(b.ptrtoint(self.at_row[k], I64), b.mul(start, I64(item)))
-        before = b.udiv(b.and_(b.sub(I64(0), place), I64(ALIGNMENT - 1)), I64(item))
+        line = min(ALIGNMENT, self.lanes.count * item)  # fewer elements than a vector has
+        before = b.udiv(b.and_(b.sub(I64(0), place), I64(line - 1)), I64(item))
         return b.select(self.past, self.smaller(before, b.sub(stop, start)), I64(0))
 
     def short_rows(self, bases: Sequence[ir.Value], item: ir.Value) -> None:
