@@ -11,99 +11,110 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from benchmarks import chart
 from benchmarks.peers import PEERS
-from benchmarks.results import OUT, ROOT, environment, save, seconds
+from benchmarks.processes import Process, locked
+from benchmarks.results import OUT, save, seconds
 from benchmarks.workloads import WORKLOADS
 
-SPINNING = 0.1
+SPINNING: Final = 0.06
 """Seconds for which threads spin after their work, as OpenBLAS's and OpenMP's do: who comes next would share a
 processor with them."""
 
 
-class Process:
-    """A peer, or what measures the machine, running: ``absent`` says why it does not."""
-
-    def __init__(self, *command: str) -> None:
-        pipe = subprocess.PIPE
-        self.running = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=ROOT
-        )
-        self.absent: str | None = None
-        self.version = ""
-
-    def greet(self) -> None:
-        """Wait until it has loaded what it needs; all load at once."""
-        told = self.answer()
-        self.absent = told.get("absent")
-        self.version = told.get("version", "")
-
-    def answer(self) -> dict[str, Any]:
-        assert self.running.stdout is not None
-        line = self.running.stdout.readline()
-        return json.loads(line) if line else {"absent": "its process ended", "missing": "its process ended"}
-
-    def ask(self, *what: Any) -> dict[str, Any]:
-        assert self.running.stdin is not None
-        try:
-            self.running.stdin.write(json.dumps(what) + "\n")
-            self.running.stdin.flush()
-        except BrokenPipeError:
-            return {"missing": "its process ended"}
-        return self.answer()
+FAR: Final = 10.0
+"""A peer that is so many times slower than the best one after three rounds is not asked in the others."""
 
 
-@contextmanager
-def alone(path: str | None) -> Iterator[None]:
-    """Holding a lock on the file ``path``, for those who share a machine."""
-    if path is None:
-        yield
-        return
-    import fcntl
+class Patience(NamedTuple):
+    """Seconds that a peer may take: to compile a row and run it three times, and for one call in a round."""
 
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    prepare: float
+    measure: float
 
 
-def measured(
-    row: str, running: dict[str, Process], machine: Process, repeats: int, each: float, folder: str, lock: str | None
-) -> dict[str, Any]:
-    """The row's peers: each with its error, median, least time, or why it is missing; the limit beside them."""
-    work = WORKLOADS[row]
-    found = {peer: process.ask("prepare", row, folder) for peer, process in running.items()}
-    able = [peer for peer in running if "missing" not in found[peer]]
-    rounds: dict[str, list[float]] = {peer: [] for peer in able}
-    least = {peer: float("inf") for peer in able}
-    limit: list[float] = []
-    with alone(lock):
-        for _ in range(repeats):
-            for peer in able:
-                times = running[peer].ask("measure", each).get("times", [float("inf")])
-                rounds[peer].append(statistics.median(times))
-                least[peer] = min(least[peer], *times)
-                time.sleep(SPINNING)
-            if work.memory and able:
-                limit += machine.ask("triad", found[able[0]]["bytes"])["times"]
-            elif work.flops:
-                limit += [work.flops(*work.size) / rate for rate in machine.ask("sgemm")["times"]]
-                time.sleep(SPINNING)
-    for peer in able:
-        found[peer] |= {"median": statistics.median(rounds[peer]), "least": least[peer], "rounds": rounds[peer]}
-        found[peer]["right"] = found[peer]["error"] <= work.tolerance
-    if limit:
-        found["machine"] = {"median": statistics.median(limit), "least": min(limit)}
-    return found
+class Harness:
+    """The peers and what measures the machine, running; ``folder`` is where right values lie."""
+
+    def __init__(self, here: dict[str, str], folder: str, patience: Patience, lock: str | None) -> None:
+        self.peers = {peer: Process(python, "-m", "benchmarks.worker", peer) for peer, python in here.items()}
+        self.machine = Process(sys.executable, "-m", "benchmarks.limits", "--serve")
+        self.oracle = Process(sys.executable, "-m", "benchmarks.worker", "numpy")
+        self.folder, self.patience, self.lock = folder, patience, lock
+        self.all = [*self.peers.values(), self.machine, self.oracle]
+        for process in self.all:
+            process.greet()
+        for peer, process in self.peers.items():
+            print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
+        self.peers = {peer: process for peer, process in self.peers.items() if process.absent is None}
+
+    def prepared(self, row: str) -> dict[str, dict[str, Any]]:
+        """What each peer tells of the row: its first call and its error, or why it is missing. All compile at once."""
+        for process in self.peers.values():
+            process.tell("prepare", row)
+        self.oracle.tell("exact", row, self.folder)
+        end = time.monotonic() + self.patience.prepare
+        found = {peer: p.answer(max(end - time.monotonic(), 1.0)) for peer, p in self.peers.items()}
+        self.oracle.answer(10 * self.patience.prepare)
+        for peer, told in found.items():
+            if "missing" not in told:
+                told |= self.peers[peer].ask("check", self.folder)
+        (Path(self.folder) / f"{row}.pickle").unlink(missing_ok=True)
+        return found
+
+    def measured(self, row: str, repeats: int, each: float) -> dict[str, Any]:
+        """The row's peers: each with its error, median, least time, or why it is missing; the limit beside them."""
+        work = WORKLOADS[row]
+        with locked(self.lock, alone=False):
+            found = self.prepared(row)
+        able = [peer for peer in self.peers if "missing" not in found[peer]]
+        rounds: dict[str, list[float]] = {peer: [] for peer in able}
+        least = {peer: float("inf") for peer in able}
+        limit: list[float] = []
+        with locked(self.lock, alone=True):
+            for number in range(repeats):
+                if number == 3:
+                    able = near({peer: statistics.median(rounds[peer]) for peer in able})
+                for peer in able:
+                    told = self.peers[peer].ask("measure", each, seconds=self.patience.measure)
+                    times = told.get("times", [float("inf")])
+                    rounds[peer].append(statistics.median(times))
+                    least[peer] = min(least[peer], *times)
+                    time.sleep(SPINNING)
+                able = [peer for peer in able if rounds[peer][-1] != float("inf")]
+                if work.memory and able:
+                    limit += self.machine.ask("triad", found[able[0]]["bytes"])["times"]
+                elif work.flops:
+                    limit += [work.flops(*work.size) / rate for rate in self.machine.ask("sgemm")["times"]]
+                    time.sleep(SPINNING)
+        for peer, taken in rounds.items():
+            if float("inf") in taken:
+                found[peer] = {"missing": f"a call took more than {self.patience.measure:g} s"}
+                continue
+            found[peer] |= {"median": statistics.median(taken), "least": least[peer], "rounds": taken}
+            found[peer]["right"] = found[peer]["error"] <= work.tolerance
+        if limit:
+            found["machine"] = {"median": statistics.median(limit), "least": min(limit)}
+        return found
+
+    def close(self) -> None:
+        for process in self.all:
+            if process.running.poll() is None:
+                process.running.communicate()
+
+
+def near(times: dict[str, float]) -> list[str]:
+    """The peers, without those who are far behind the best one."""
+    best = min(times.values(), default=0.0)
+    return [peer for peer, taken in times.items() if taken <= FAR * best]
 
 
 def ratio(found: dict[str, Any], ours: str) -> tuple[float, str] | None:
@@ -175,33 +186,39 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.1, help="of each peer in each round (0.1)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the peers; ours is this one")
     parser.add_argument("--json", type=Path, default=OUT / "table.json", help="where figures are added")
-    parser.add_argument("--lock", help="a file to hold locked while measuring, not while compiling")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60.0,
+        help="seconds in which a peer must have compiled a row "
+        "and run it (60), and a tenth of those in which it must have called it once",
+    )
+    parser.add_argument("--lock", help="a file to hold locked, alone while measuring, with others while compiling")
     asked = parser.parse_args()
     rows = asked.rows.split(",") if asked.rows else list(WORKLOADS)
     names = asked.peers.split(",") if asked.peers else [p for p in PEERS if p != "lucidgraph-mlx"]
     for name in [n for n in rows if n not in WORKLOADS] + [n for n in [*names, asked.ours] if n not in PEERS]:
         parser.error(f"no row or peer named {name}")
     here = {peer: sys.executable if peer.startswith("lucidgraph") else asked.python for peer in names}
-    running = {peer: Process(python, "-m", "benchmarks.worker", peer) for peer, python in here.items()}
-    machine = Process(sys.executable, "-m", "benchmarks.limits", "--serve")
-    for process in [*running.values(), machine]:
-        process.greet()
-    for peer, process in running.items():
-        print(f"{peer}: {process.version or 'not installed: ' + str(process.absent)}", file=sys.stderr)
-    running = {peer: process for peer, process in running.items() if process.absent is None}
-    kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
-    kept["versions"] |= {peer: process.version for peer, process in {**running, "machine": machine}.items()}
-    kept["load"] = os.getloadavg()[0]
+    began = time.monotonic()
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
+        harness = Harness(here, folder, Patience(asked.patience, asked.patience / 10), asked.lock)
+        kept = json.loads(asked.json.read_text()) if asked.json.exists() else {"rows": {}, "versions": {}}
+        kept["versions"] |= {peer: process.version for peer, process in harness.peers.items()}
+        kept["versions"]["machine"] = harness.machine.version
+        kept["load"] = os.getloadavg()[0]
         for row in rows:
-            results[row] = measured(row, running, machine, asked.repeats, asked.seconds, folder, asked.lock)
+            results[row] = harness.measured(row, asked.repeats, asked.seconds)
             kept["rows"][row] = results[row]
             write(kept, asked.json, asked.ours)
-            lines = list(table({row: results[row]}, list(running), asked.ours))
+            lines = list(table({row: results[row]}, list(harness.peers), asked.ours))
             print("\n".join(lines if row == rows[0] else lines[2:]), flush=True)
-    for process in [*running.values(), machine]:
-        process.running.communicate()
+            for peer, told in results[row].items():
+                if "missing" in told:
+                    print(f"{row}: {peer}: {told['missing']}", file=sys.stderr)
+        harness.close()
+    print(f"\n{len(rows)} rows in {(time.monotonic() - began) / 60:.1f} minutes")
     print("\n".join(summary(results, asked.ours)))
     return 0 if all(found.get(asked.ours, {"right": True}).get("right") for found in results.values()) else 1
 

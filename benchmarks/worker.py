@@ -1,7 +1,8 @@
 """A peer's process: ``python -m benchmarks.worker PEER``, asked on standard input, answering with a line of JSON each.
 
-``["prepare", row, folder]`` builds the row's call, checks its result, and answers its error; the right values lie in
-``folder``, made by the first peer that needs them. ``["measure", seconds]`` answers durations of one call.
+``["prepare", row]`` builds the row's call and runs it; ``["exact", row, folder]`` puts the right values there, and
+``["check", folder]`` answers the error of the result against them; ``["measure", seconds]`` answers durations
+of one call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,15 +30,17 @@ SHORTEST = 50e-6  # calls shorter than this are timed several at once
 
 
 def durations(call: Call, seconds: float) -> list[float]:
-    """Of one call each, for about ``seconds``; at least three."""
+    """Of one call each, for about ``seconds``; at least one."""
     fn, args = call
     began = time.perf_counter()
     fn(*args)
     once = time.perf_counter() - began
+    if once > seconds:
+        return [once]
     count = max(1, round(SHORTEST / max(once, 1e-8)))
     taken: list[float] = []
     end = time.perf_counter() + seconds
-    while len(taken) < 3 or time.perf_counter() < end:
+    while not taken or time.perf_counter() < end:
         began = time.perf_counter()
         for _ in repeat(None, count):
             fn(*args)
@@ -45,24 +48,49 @@ def durations(call: Call, seconds: float) -> list[float]:
     return taken
 
 
-def prepared(peer: Peer, name: str, folder: str) -> tuple[Call, dict[str, Any]]:
-    work = WORKLOADS[name]
+class Prepared(NamedTuple):
+    """A row's call, and its result to be checked."""
+
+    row: str
+    call: Call
+    found: Any
+
+
+def prepared(peer: Peer, row: str) -> tuple[Prepared, dict[str, Any]]:
+    work = WORKLOADS[row]
     args = work.make(np.random.default_rng(0), *work.size)
-    call = peer.prepare(name, work, args)
+    call = peer.prepare(row, work, args)
     began = time.perf_counter()
     found = call.fn(*call.args)
     first = time.perf_counter() - began
     found = each(peer.to_numpy, list(found) if isinstance(found, list | tuple) else found)
-    kept = Path(folder) / f"{name}.pickle"
-    if kept.exists():
-        expected = pickle.loads(kept.read_bytes())
-    else:
-        expected = exact(work, args)
-        kept.write_bytes(pickle.dumps(expected))
     touched = sum(np.asarray(a).nbytes for a in [*leaves(list(args)), *leaves(found)])
-    for _ in range(3):
+    for _ in range(2):
         call.fn(*call.args)
-    return call, {"error": greatest_error(found, expected), "first": first, "bytes": touched}
+    return Prepared(row, call, found), {"first": first, "bytes": touched}
+
+
+def right(row: str) -> Path:
+    """Where the row's right values lie."""
+    return Path(f"{row}.pickle")
+
+
+def answered(peer: Peer, state: Prepared | None, what: str, *rest: Any) -> tuple[Prepared | None, dict[str, Any]]:
+    """The state after a question, and what is told."""
+    if what == "measure":
+        assert state is not None
+        return state, {"times": durations(state.call, *rest)}
+    if what == "check":
+        assert state is not None
+        expected = pickle.loads((Path(rest[0]) / right(state.row)).read_bytes())
+        return state._replace(found=None), {"error": greatest_error(state.found, expected)}
+    if what == "exact":
+        row, folder = rest
+        work = WORKLOADS[row]
+        values = exact(work, work.make(np.random.default_rng(0), *work.size))
+        (Path(folder) / right(row)).write_bytes(pickle.dumps(values))
+        return None, {}
+    return prepared(peer, *rest)
 
 
 def serve(name: str, answer: Callable[..., None]) -> None:
@@ -72,16 +100,13 @@ def serve(name: str, answer: Callable[..., None]) -> None:
         answer(absent=str(absent))
         return
     answer(version=peer.version)
-    call: Call | None = None
+    state: Prepared | None = None
     for line in sys.stdin:
         what, *rest = json.loads(line)
-        if what == "measure":
-            assert call is not None
-            answer(times=durations(call, *rest))
-            continue
-        call = None
+        if what == "prepare":
+            state = None  # before the next one takes memory
         try:
-            call, told = prepared(peer, *rest)
+            state, told = answered(peer, state, what, *rest)
         except MissingError as reason:
             answer(missing=str(reason))
         except Exception as failure:  # a peer may fail in any way; the table says so

@@ -121,6 +121,16 @@ def test_stores_past_the_caches(shape):
         np.testing.assert_allclose(soft, e / e.sum(-1, keepdims=True), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("width", [5, 37, 100, 301])
+def test_stores_past_the_caches_in_rows_that_begin_between_lines(width):
+    be = backend.AccelerateBackend(system=replace(system.SYSTEM, cache=1))
+    for dtype in (np.float32, np.float64, np.int8):
+        x = (RNG.standard_normal((70, width)) * 9).astype(dtype)
+        graph = lg.trace(lambda x: x[1:, 1:] * 2 + x[:-1, :-1], x)
+        (actual,) = be.compile(lg.passes.run_passes(graph, lg.passes.pipeline(be.takes, be.fuses)))([x])
+        np.testing.assert_array_equal(actual, x[1:, 1:] * dtype(2) + x[:-1, :-1])
+
+
 def test_the_last_cache(tmp_path):
     assert caches.last_cache(7, tmp_path) == 7
     for k, size in enumerate(["48K", "2M\n", "strange"]):

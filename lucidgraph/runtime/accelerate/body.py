@@ -27,7 +27,8 @@ class Layout:
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
     operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or
     ``"strided"``. A ``short`` vector axis does not fill two vectors. Pieces of a long reduction are cut ``across``:
-    along the last of the reduced axes that is not the vectors'.
+    along the last of the reduced axes that is not the vectors'. Where rows are short and nothing is reduced, an item is
+    a block of another axis: the ``within``-th last of the outer ones, and all of those after it.
     """
 
     columns: bool
@@ -36,6 +37,7 @@ class Layout:
     access: tuple[str, ...]
     short: bool
     across: bool
+    within: int = 0
 
     @property
     def axes(self) -> int:
@@ -47,7 +49,7 @@ class Slots:
     """Where things stand in a kernel's arguments, an array of 64-bit integers."""
 
     HEAD: Final = ("vector", "chunk", "chunks", "limit", "pieces", "count", "scratch", "scratch_stride", "kept_stride",
-            "past")
+            "past", "block", "blocks")
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -102,31 +102,68 @@ class _Kernel(KernelWriter):
         self.strides = [[self.argument(s.stride(k, d)) for d in range(layout.axes)] for k in operands]
         bases = [b.inttoptr(self.argument(s.pointers + k), PTR) for k in operands]
         with self.loop(self.fn.args[1], self.fn.args[2]) as item:
-            row = b.sdiv(item, self.chunks) if layout.columns else item
-            self.at_row = self.moved(bases, self.decoded(row))
-            self.bound_last(row)
-            if layout.columns:
-                start = b.mul(b.srem(item, self.chunks), self.chunk)
-                stop = self.smaller(b.add(start, self.chunk), self.vector)
-                if self.body.folds(0):
-                    self.block(start, stop)
-                else:
-                    self.span(start, stop, self.column, once=any(map(self.long, range(self.body.passes))))
+            if layout.within:
+                self.short_rows(bases, item)
             else:
-                self.row()
+                self.item(bases, item)
         if self.past is not None and self.machine.triple.startswith("x86_64"):
             # Stores past the caches are seen by others in order only after this.
             with b.if_then(self.past):
                 self.lanes.intrinsic("x86.sse", ir.VoidType(), [], "sfence")
         b.ret_void()
 
-    def decoded(self, row: ir.Value) -> list[ir.Value]:
-        """The outer indices of a row number."""
+    def item(self, bases: Sequence[ir.Value], item: ir.Value) -> None:
+        """A row, or a chunk of one."""
+        b, columns = self.b, self.layout.columns
+        row = b.sdiv(item, self.chunks) if columns else item
+        self.at_row = self.moved(bases, self.decoded(row, self.outer_sizes))
+        self.bound_last(row)
+        if not columns:
+            self.row()
+            return
+        start = b.mul(b.srem(item, self.chunks), self.chunk)
+        stop = self.smaller(b.add(start, self.chunk), self.vector)
+        if self.body.folds(0):
+            self.block(start, stop)
+        else:
+            once = any(map(self.long, range(self.body.passes)))
+            self.span(start, stop, self.column, once, None if once else self.head(start, stop))
+
+    def head(self, start: ir.Value, stop: ir.Value) -> ir.Value | None:
+        """How many elements lie before the first line of the caches that begins in an output which goes past them."""
+        first, outputs = len(self.inputs), self.body.graph.outputs
+        if self.past is None or self.spare:
+            return None
+        near = [k for k in range(first, len(self.layout.access)) if self.layout.access[k] == "adjacent"]
+        k = next(k for k in near if not outputs[k - first].dtype.is_complex)
+        b, item = self.b, self.item_bytes(k)
+        place = b.add(b.ptrtoint(self.at_row[k], I64), b.mul(start, I64(item)))
+        line = min(ALIGNMENT, self.lanes.count * item)  # fewer elements than a vector has
+        before = b.udiv(b.and_(b.sub(I64(0), place), I64(line - 1)), I64(item))
+        return b.select(self.past, self.smaller(before, b.sub(stop, start)), I64(0))
+
+    def short_rows(self, bases: Sequence[ir.Value], item: ir.Value) -> None:
+        """A block of an outer axis, and of the axes after it all."""
+        b, first = self.b, self.layout.outer - self.layout.within
+        block, blocks = (self.argument(self.slots.head(name)) for name in ("block", "blocks"))
+        size, *others = self.outer_sizes[first:]
+        start = b.mul(b.srem(item, blocks), block)
+        stop = self.smaller(b.add(start, block), size)
+        at = self.moved(bases, self.decoded(b.sdiv(item, blocks), self.outer_sizes[:first]))
+        once = any(map(self.long, range(self.body.passes)))
+        with self.loop(start, stop) as index:
+            line = self.moved(at, [index], first)
+            with _nested(self, [(I64(0), n, 1) for n in others]) as indices:
+                self.at_row = self.moved(line, indices, first + 1)
+                self.span(I64(0), self.vector, self.column, once=once)
+
+    def decoded(self, row: ir.Value, sizes: Sequence[ir.Value]) -> list[ir.Value]:
+        """The indices, in axes of these sizes, of a row number."""
         indices: list[ir.Value] = []
-        for size in reversed(self.outer_sizes[1:]):
+        for size in reversed(sizes[1:]):
             indices.insert(0, self.b.srem(row, size))
             row = self.b.sdiv(row, size)
-        return [row, *indices] if self.outer_sizes else []
+        return [row, *indices] if sizes else []
 
     def moved(self, pointers: Sequence[ir.Value], indices: Sequence[ir.Value], axis: int = 0) -> list[ir.Value]:
         """Pointers moved by ``indices`` along the axes from ``axis`` on."""

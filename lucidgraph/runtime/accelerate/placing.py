@@ -44,7 +44,34 @@ def joined(out: View, node: Node, k: int) -> View:
     return replace(out, offset=out.offset + at * out.strides[axis], shape=node.operands[k].shape)
 
 
-PARTS: Final[dict[str, Part]] = {"slice_update": _updated, "pad": _padded, "concat": joined}
+def covered(node: Node) -> Shape | None:
+    """How much of a sum of windows these cover, where they lie side by side without gaps; None where they do not."""
+    axis, stride = node.attrs["axis"], node.attrs["stride"]
+    rank = len(stride)
+    given = node.operands[0].shape
+    count, kernel = given[axis : axis + rank], given[axis + rank : axis + 2 * rank]
+    if kernel != stride or any(d != 1 for d, k in zip(node.attrs["dilation"], kernel, strict=True) if k != 1):
+        return None
+    sizes = tuple(n * k for n, k in zip(count, kernel, strict=True))
+    return (*node.shape[:axis], *sizes, *node.shape[axis + rank :])
+
+
+def side_by_side(out: View, node: Node) -> View:
+    """Where such windows lie."""
+    axis, stride = node.attrs["axis"], node.attrs["stride"]
+    size = covered(node)
+    assert size is not None
+    part = out.sliced((0,) * len(size), size, ones(size))
+    return part.windowed(axis, stride, stride, node.attrs["dilation"])
+
+
+def _windows(out: View, node: Node, k: int) -> View | None:
+    return None if covered(node) is None or out.dtype is not node.dtype else side_by_side(out, node)
+
+
+PARTS: Final[dict[str, Part]] = {
+    "slice_update": _updated, "pad": _padded, "concat": joined, "overlap_add": _windows,
+}  # fmt: skip
 
 
 class _Place(NamedTuple):
@@ -155,4 +182,4 @@ def ones(shape: Sequence[int]) -> Shape:
     return (1,) * len(shape)
 
 
-__all__ = ["Placing", "joined", "ones", "padded"]
+__all__ = ["Placing", "covered", "joined", "ones", "padded", "side_by_side"]

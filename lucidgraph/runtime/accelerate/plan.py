@@ -29,7 +29,7 @@ from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
 from .executor import BRIEF_COST, SHARED_COST
-from .gathered import Gathered, GatherLayout
+from .gathered import INDICES, Gathered, GatherLayout
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
@@ -38,9 +38,16 @@ from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
 from .turning import WORDS as TURNING
 from .turning import turning, turning_kernel
+from .unrolled import unrolled
 from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
+_SHORT: Final = 256
+"""Elements up to which a vectors' axis is short: several of them are one item of work."""
+_SHORT_POINTS: Final = 1 << 15
+_ITEM: Final = 1 << 11
+"""How many elements such an item has, about; with less than a part of them along one axis, it is of several."""
+_FEW: Final = 8
 _CACHE_SHARE: Final = 1.6
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
@@ -197,26 +204,29 @@ class Planner:
 
     def by_index(self, node: Node, outputs: Sequence[View]) -> None:
         """An elementwise kernel that reads through indices."""
-        body = Body(node.attrs["body"], Kernel.domain(node.attrs["body"])[0])
-        inputs: list[View | Gathered] = []
-        takes = []
-        for operand in node.operands:
-            if operand in self.views or operand not in self.through:
-                inputs.append(self.view(operand))
-                continue
-            x, indices = (self.view(o) for o in operand.operands)
-            if indices.dtype not in gathered.INDICES:
-                indices = self.cast(indices, dtypes.int64)
-            inputs.append(gathered.gathered(operand, x, indices))
-            takes.append(operand)
-        given = gathered.arguments(body.full, inputs, outputs)
+        takes = [o for o in node.operands if o not in self.views and o in self.through]
+        inputs = [self.taken(o) if o in takes else self.view(o) for o in node.operands]
+        self.through_indices(node.attrs["body"], inputs, outputs, takes[0])
+
+    def taken(self, node: Node) -> Gathered:
+        """What a gather reads."""
+        x, indices = (self.view(o) for o in node.operands)
+        return gathered.gathered(node, x, indices if indices.dtype in INDICES else self.cast(indices, dtypes.int64))
+
+    def through_indices(
+        self, graph: Graph, inputs: Sequence[View | Gathered], outputs: Sequence[View], node: Node
+    ) -> None:
+        """One command: elementwise, reading through indices; ``node`` is whose they are."""
+        body = Body(graph, Kernel.domain(graph)[0])
+        given = gathered.arguments(body.full, inputs, outputs, self.machine)
         code = self.code(
             kernel_key(body, given.layout), lambda: gathered.build(body, given.layout, self.machine)
         )
         cost = sum(view.touched for _, view in given.pointers)
         cost += prod(body.full) * sum(n.op.work for n in body.graph.nodes) // 2
+        name = node.name if name_of(body) in ("copy", "stop_gradient") else f"{node.name} {name_of(body)}"
         made = self.command(
-            f"take {name_of(body)}", code, given.words, given.pointers, given.items, cost, len(outputs), node=takes[0]
+            name, code, given.words, given.pointers, given.items, cost, len(outputs), node=node
         )
         made.pointers.append((given.stop, STOP, 0))
         made.number = given.number
@@ -276,10 +286,10 @@ class Planner:
             halves = Halves(graph, full)
             made = [outputs[k] for k in halves.full_outputs]
             self.fused(halves.full, [inputs[k] for k in halves.full_inputs], made, node)
-            given = [*(inputs[k] for k in halves.rows_inputs), *(made[k] for k in halves.rows_made)]
-            self.fused(halves.rows, given, [outputs[k] for k in halves.rows_outputs], node)
+            read = [*(inputs[k] for k in halves.rows_inputs), *(made[k] for k in halves.rows_made)]
+            self.fused(halves.rows, read, [outputs[k] for k in halves.rows_outputs], node)
             return
-        inputs = self.straightened(body, reduced, inputs, outputs)
+        given = inputs = self.straightened(body, reduced, inputs, outputs)
         axes, starts = forward(body, axes_of(body, full, reduced, [*inputs, *outputs]))
         if not any(n.op.reduces for n in graph.nodes):
             axes = [replace(axis, reduced=False) for axis in axes]
@@ -291,9 +301,13 @@ class Planner:
             self.tiled(body, tile, [*inputs, *outputs], node, count)
             return
         axes, columns = ordered(axes, items, lane_count(body, self.machine), len(inputs))
+        few = unrolled(graph, full, reduced, given, outputs) if columns and count is None else None
+        if few is not None:
+            self.fused(few.graph, few.inputs, few.outputs, node)
+            return
         levels = in_levels(body, axes, columns, lane_count(body, self.machine))
         if levels is not None:
-            self.level_by_level(levels, (full, reduced), inputs, outputs, node, count)
+            self.level_by_level(levels, (full, reduced), given, outputs, node, count)
             return
         split = split_of(body, axes, columns, lane_count(body, self.machine))
         if split is not None:
@@ -344,7 +358,8 @@ class Planner:
                 access.append(NEAR.get(step, "strided") if near else "strided")
         if short is None:
             short = vector.size < 2 * self.machine.lanes
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, across=columns or across)
+        within, block = _short_rows(body, columns, outer, vector)
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -368,8 +383,12 @@ class Planner:
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
             "count": folded if count is None else count, "kept_stride": kept_stride,
             "scratch_stride": kept_stride * kept.count,
-            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE),
+            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
         }  # fmt: skip
+        items_of = rows * chunks
+        if within:
+            head["blocks"] = -(-outer[-within].size // block)
+            items_of = prod(a.size for a in outer[:-within]) * head["blocks"]
         for name, value in head.items():
             words[slots.head(name)] = value
         for k, axis in enumerate([*outer, *inner]):
@@ -381,14 +400,14 @@ class Planner:
         cost = moved + points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
-            name_of(body), code, words, pointers, rows * chunks, cost, len(outputs), node=node,
+            name_of(body), code, words, pointers, items_of, cost, len(outputs), node=node,
         )  # fmt: skip
         made.replaces = _replaceable(body, inputs, outputs)
         made.form = f"by {'columns' if columns else 'rows'}"
         if body.passes > 1:
             made.form += f", {body.passes} times over each"
         if limit == _NO_LIMIT:
-            made.lead = _lead(slots, columns, outer, inner, vector, items, rows * chunks, chunk)
+            made.lead = _lead(slots, outer, inner, vector, items, items_of, (chunk, block))
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -476,7 +495,7 @@ class Planner:
         """Elements of ``x`` to the places of ``out``, which has the same shape."""
         if x.size:
             number = len(self.plan.commands)
-            self.fused(_single(StopGradientBackward, x, {}), [x], [out])
+            self.fused(single(StopGradientBackward, x.shape, x.dtype, {}), [x], [out])
             if (x.offset, x.strides) == (out.offset, out.strides):
                 self.moves.append((number, x.buffer, out.buffer))
 
@@ -504,7 +523,7 @@ class Planner:
         if x.dtype is dtype:
             return x
         out = self.temporary(x.shape, dtype)
-        self.fused(_single(CastBackward, x, {"dtype": dtype}), [x], [out])
+        self.fused(single(CastBackward, x.shape, x.dtype, {"dtype": dtype}), [x], [out])
         return out
 
     def fill(self, value: View, out: View) -> None:
@@ -541,14 +560,31 @@ def name_of(body: Body) -> str:
     return " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy"
 
 
+def _short_rows(body: Body, columns: bool, outer: Sequence[Axis], vector: Axis) -> tuple[int, int]:
+    """How many of the outer axes lie within an item, and how much of the first of these does; 0 where rows are long
+    enough, or something is reduced."""
+    points = vector.size * prod(a.size for a in outer)
+    if not columns or not outer or vector.size > _SHORT or points < _SHORT_POINTS or body.passes > 1:
+        return 0, 1
+    if any(n.op.reduces for n in body.graph.nodes):
+        return 0, 1
+    within, beside = 1, vector.size
+    while within < len(outer) and beside * outer[-within].size < _ITEM // _FEW:
+        beside *= outer[-within].size
+        within += 1
+    return within, max(min(_ITEM // max(beside, 1), outer[-within].size), 1)
+
+
 def _lead(
-    slots: Slots, columns: bool, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int],
-    items: int, chunk: int,
+    slots: Slots, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int], items: int,
+    together: tuple[int, int],
 ) -> Lead | None:  # fmt: skip
-    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept."""
+    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept. ``together``: how many of
+    the vectors' axis an item takes, and how many of an outer one."""
+    layout = slots.layout
     if outer:
         first, others = outer[0], [*outer[1:], *inner, vector]
-    elif columns:
+    elif layout.columns:
         first, others = vector, list(inner)
     else:
         return None
@@ -559,9 +595,11 @@ def _lead(
             a.strides[k] * (a.size - 1) for a in others if a.size
         ) <= move
         moves.append(move if apart else 0)
+    if outer and layout.within == len(outer):
+        return Lead(first.size, moves, step=slots.head("block"), count=slots.head("blocks"), most=together[1])
     if outer:
         return Lead(first.size, moves, items // max(first.size, 1))
-    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=chunk)
+    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=together[0])
 
 
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:
@@ -588,9 +626,9 @@ def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
     raise AssertionError("the axis is a kept one")
 
 
-def _single(op: Any, x: View, attrs: dict[str, Any]) -> Graph:
+def single(op: Any, shape: Shape, dtype: DType, attrs: dict[str, Any]) -> Graph:
     """A body of one op over one input."""
-    t = TensorType(x.shape, x.dtype)
+    t = TensorType(shape, dtype)
     operand = Node(Input, (), {}, (t,))
     node = Node(op, (operand,), attrs, op.result_types([t], attrs))
     return Graph([operand], [node], [node], "explicit")

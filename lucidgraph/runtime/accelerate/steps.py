@@ -227,10 +227,15 @@ class Steps:
 
     def row_view(self, view: View) -> View:
         """A row value's view without the reduced axes."""
-        if len(view.shape) == len(self.kept):
-            return view
-        own = [k for k in range(len(view.shape)) if k not in self.axes]
-        return replace(view, shape=tuple(view.shape[k] for k in own), strides=tuple(view.strides[k] for k in own))
+        return without(view, self.axes, len(self.kept))
+
+
+def without(view: View, axes: tuple[int, ...], rank: int) -> View:
+    """A view without these axes, where it has more than ``rank``."""
+    if len(view.shape) == rank:
+        return view
+    own = [k for k in range(len(view.shape)) if k not in axes]
+    return replace(view, shape=tuple(view.shape[k] for k in own), strides=tuple(view.strides[k] for k in own))
 
 
 def holds_up_rows(body: Body, reduced: tuple[int, ...], inputs: Sequence[View]) -> bool:

@@ -25,6 +25,8 @@ from ...ir.ops.window import kept_places, spread_sizes, targets
 from ...ir.types import Shape
 from .contraction import Moves, contract, lanes_of, tile_sizes
 from .linalg import product
+from .pieces import boxes_around
+from .placing import covered, ones, side_by_side
 from .plan import Planner, Rule
 from .views import View
 
@@ -35,6 +37,16 @@ Sizes = tuple[int, ...]
 
 
 def overlap_add(planner: Planner, node: Node) -> View:
+    size = covered(node)
+    if size is not None and node.type.size and node.operands[0].type.size:
+        # Each element has one place, where whatever makes it may have put it already.
+        out, x = planner.placing.out(node), planner.view(node.operands[0])
+        for start, stop in boxes_around(node.shape, (0,) * len(size), size):
+            _zero(planner, out.sliced(start, stop, ones(start)))
+        part = side_by_side(out, node)
+        if not x.lies_as(part):
+            planner.copy(x, part)
+        return out
     wide = dtypes.float32 if node.dtype.is_half else node.dtype
     out = planner.temporary(node.shape, wide)
     if out.size:

@@ -59,12 +59,13 @@ class KernelWriter:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def span(
-        self, start: ir.Value, stop: ir.Value, emit: Callable[[ir.Value, ir.Value | None], None], once: bool = False
-    ) -> None:
+        self, start: ir.Value, stop: ir.Value, emit: Callable[[ir.Value, ir.Value | None], None], once: bool = False,
+        head: ir.Value | None = None,
+    ) -> None:  # fmt: skip
         """``emit(position, mask)`` for the vectors from ``start`` to ``stop``; the mask is None for whole ones.
 
         The code is written twice, for whole vectors and for the last one; ``once``, where masks cost next to nothing,
-        keeps long code short.
+        keeps long code short. Whole vectors begin after ``head`` elements, which are done with what is left at the end.
         """
         b, count = self.b, self.lanes.count
         if once and self.machine.masks:
@@ -74,9 +75,17 @@ class KernelWriter:
                 emit(v, self.mask(left))
                 self.whole = None
             return
-        whole = self.whole_vectors(start, stop)
-        with self.loop(start, whole, count) as v:
+        begin = start if head is None else b.add(start, head)
+        whole = self.whole_vectors(begin, stop)
+        with self.loop(begin, whole, count) as v:
             emit(v, None)
+        if head is not None:
+            with self.loop(I64(0), I64(2)) as end:
+                first = b.icmp_signed("==", end, I64(0))
+                left = b.select(first, head, b.sub(stop, whole))
+                with b.if_then(b.icmp_signed(">", left, I64(0))):
+                    emit(b.select(first, start, whole), self.mask(left))
+            return
         with b.if_then(b.icmp_signed("<", whole, stop)):
             emit(whole, self.mask(b.sub(stop, whole)))
 
