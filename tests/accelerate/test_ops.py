@@ -11,7 +11,7 @@ from lucidgraph.wiring import backend
 from tests.checking import assert_close
 from tests.samples import SAMPLES, graph_of, node_of
 
-loops = pytest.importorskip("lucidgraph.runtime.accelerate.loops", reason="llvmlite is not installed")
+points = pytest.importorskip("lucidgraph.runtime.accelerate.points", reason="llvmlite is not installed")
 tables = pytest.importorskip("lucidgraph.runtime.accelerate.tables")
 reduce = pytest.importorskip("lucidgraph.runtime.accelerate.reduce")
 
@@ -24,7 +24,7 @@ def test_every_primitive_has_a_lowering():
     for name, op in REGISTRY.items():
         if op.composite or name in structural or name not in SAMPLES:
             continue
-        assert name in loops.ELEMENTWISE or name in reduce.FOLDS or op.view or name in tables.TABLE, (
+        assert name in points.ELEMENTWISE or name in reduce.FOLDS or op.view or name in tables.TABLE, (
             f"{name} is not lowered"
         )
 

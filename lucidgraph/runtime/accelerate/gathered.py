@@ -22,8 +22,8 @@ from ...ir.ops.core import Constant, Kernel
 from ...ir.types import Shape
 from .body import Body
 from .domain import Axis, collapsed
-from .loops import ELEMENTWISE
 from .machine import Machine
+from .points import ELEMENTWISE
 from .values import I1, I32, I64, PTR, Lanes, Pair, Value, element_bytes, memory_type
 from .views import View
 from .writing import KernelWriter

@@ -24,8 +24,8 @@ from ...ir import Node
 from ...ir.ops.core import Constant
 from .body import Body
 from .domain import Axis
-from .loops import ELEMENTWISE
 from .machine import Machine
+from .points import ELEMENTWISE
 from .reduce import FOLDS, Fold, Mean, State, Sum
 from .values import I32, I64, PTR, Value, element_bytes, memory_type
 from .writing import KernelWriter
