@@ -98,17 +98,6 @@ class Body:
     def row_outputs(self) -> list[int]:
         return [k for k, n in enumerate(self.graph.outputs) if n.shape != self.full]
 
-    def shown(self) -> set[Node]:
-        """The folds that outputs are made of other than through full values."""
-        seen: set[Node] = set()
-        stack = [self.graph.outputs[k] for k in self.row_outputs]
-        while stack:
-            node = stack.pop()
-            if node not in seen:
-                seen.add(node)
-                stack.extend(() if node.op.reduces else node.operands)
-        return seen
-
     def kept(self) -> dict[Node, int]:
         """The full values computed in one pass and needed in a later one that are dear enough to be kept; and the
         first pass that computes them, which may be later than the first that could."""

@@ -11,8 +11,9 @@ The function's type is ``void (i64 *args, i64 begin, i64 end, i64 thread)``: ite
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final, NamedTuple, final
 
 from llvmlite import ir
@@ -23,8 +24,8 @@ from ...ir.types import Shape
 from . import arithmetic, compare, math
 from .body import EXPENSIVE_FLOPS, PADDING, STEPS, Body, Kept, Layout, Slots, lane_count, parts_of, pass_lanes
 from .machine import Machine
-from .reduce import FOLDS, Fold, State, sliced
-from .values import ALIGNMENT, I64, PTR, Lanes, Pair, Value, element_bytes, register_type
+from .reduce import FOLDS, Fold, State, Sum, sliced
+from .values import ALIGNMENT, F64, I1, I64, PTR, Lanes, Pair, Value, element_bytes, register_type
 from .writing import KernelWriter
 
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
@@ -33,6 +34,13 @@ ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 _AHEAD: Final = 4096
 """How many bytes ahead a reduction by columns asks for memory, where it reads shorter pieces of rows: the processor
 foresees only longer ones."""
+_TOGETHER: Final = 32
+"""How many rows a reduction by columns takes into sums of the near type."""
+_NEAR_STEPS: Final = 1 << 16
+_FIRST: Final = I64(0)
+_Near = Mapping[Sum, ir.Value]
+"""Where sums in their near types lie."""
+_NONE: Final[_Near] = MappingProxyType({})
 
 
 def build(graph: Graph, full: Shape, layout: Layout, machine: Machine) -> ir.Module:
@@ -55,7 +63,6 @@ class _Kernel(KernelWriter):
         """Row values of a block of columns."""
         self.inputs = {node: k for k, node in enumerate(body.graph.inputs)}
         self.keep_in = Kept(body)
-        self.shown = body.shown()
         self.spare = any(STEPS.get(access, 0) > 1 for access in layout.access)
         self.past: ir.Value | None = None
         """Whether full outputs go past the caches."""
@@ -150,22 +157,71 @@ class _Kernel(KernelWriter):
             self.prepare(level, self.at_row, None)
             self.lanes = self.by_pass[level]
             states = self.fresh(level)
+            quick = self.quick(level) and any(isinstance(fold, Sum) and fold.near for fold, _ in states)
+            start = self.in_near_sums(level, padded, states) if quick else I64(0)
             with self.reduced_loops() as (indices, number):
-                pointers = self.moved(self.at_row, indices, self.layout.outer)
-                place = self.b.mul(number, padded)
-
-                def point(v: ir.Value, mask: ir.Value | None, pointers: list[ir.Value] = pointers,
-                          place: ir.Value = place, level: int = level, states: _States = states) -> None:  # fmt: skip
-                    at = self.along(pointers, v)
-                    index = self.b.add(self.lanes.splat(v), self.lanes.iota())
-                    self.point(level, _At(at, self.b.add(place, v), index), mask, states)
-
-                self.span(I64(0), self.row_vector, point, once=self.long(level))
+                emit = self.point_of_row(level, indices, self.b.mul(number, padded), states)
+                self.span(start, self.row_vector, emit, once=quick or self.long(level))
             self.finish(states, across=True)
         self.lanes = self.single
         self.prepare(self.body.passes, self.at_row, None)
         for k in self.body.row_outputs:
             self.store_row(k, self.at_row[len(self.inputs) + k], None)
+
+    def point_of_row(
+        self, level: int, indices: Sequence[ir.Value], place: ir.Value, states: _States, near: _Near = _NONE
+    ) -> Callable[[ir.Value, ir.Value | None], None]:
+        pointers = self.moved(self.at_row, indices, self.layout.outer)
+
+        def point(v: ir.Value, mask: ir.Value | None) -> None:
+            index = self.b.add(self.lanes.splat(v), self.lanes.iota())
+            self.point(level, _At(self.along(pointers, v), self.b.add(place, v), index), mask, states, near)
+
+        return point
+
+    def in_near_sums(self, level: int, padded: ir.Value, states: _States) -> ir.Value:
+        """The whole vectors of a row, a few steps at a time in the folds' near types; where the rest begins, which is
+        at the start if a sum has overflowed."""
+        b, count = self.b, self.lanes.count
+        whole = self.whole_vectors(I64(0), self.row_vector)
+        near: dict[Sum, ir.Value] = {}
+        steps = _NEAR_STEPS
+        for fold, _ in states:
+            if isinstance(fold, Sum) and fold.near:
+                steps = min(steps, fold.near.steps)
+                near[fold] = self.near_variable(fold)
+        with self.reduced_loops() as (indices, number):
+            emit = self.point_of_row(level, indices, b.mul(number, padded), states, near)
+            with self.loop(I64(0), whole, count * steps) as begin:
+                with self.loop(begin, self.smaller(b.add(begin, I64(count * steps)), whole), count) as v:
+                    emit(v, None)
+                for fold, places in states:
+                    if isinstance(fold, Sum) and fold in near:
+                        self.settle(fold, places, near[fold])
+        over = self.overflowed(states)
+        if over is None:
+            return whole
+        with b.if_then(over, likely=False):
+            for fold, places in states:
+                self.write(fold.start(self.state_lanes(fold)), places)
+        return b.select(over, I64(0), whole)
+
+    def overflowed(self, states: _States) -> ir.Value | None:
+        """Whether a sum of floats came out infinite or NaN, as it does where one in its near type overflowed."""
+        found = None
+        for fold, places in states:
+            if isinstance(fold, Sum) and fold.near and fold.taken.is_floating:
+                lanes = self.state_lanes(fold)
+                (sums,) = self.read(places, [lanes.vector(F64)])
+                nothing = self.b.fsub(sums, sums)
+                here = lanes.any(self.b.fcmp_unordered("uno", nothing, nothing))
+                found = here if found is None else self.b.or_(found, here)
+        return found
+
+    def quick(self, level: int) -> bool:
+        """Whether a pass is short enough for more than one form, and may be gone over again: it must not have
+        overwritten what it read."""
+        return bool(self.body.folds(level)) and not self.body.stored(level) and not self.long(level)
 
     def long(self, level: int) -> bool:
         """Whether a pass has too much code to be written twice."""
@@ -210,9 +266,8 @@ class _Kernel(KernelWriter):
                         found[node] = lie
                         for array, part in zip(lie, parts, strict=True):
                             b.store(part, self.cell(array))
-                for (fold, _), (_, places) in zip(new, self.placed(new), strict=True):
-                    for value, place in zip(fold.start(self.lanes), places, strict=True):
-                        b.store(value, place)
+                for fold, places in self.placed(new):
+                    self.write(fold.start(self.lanes), places)
 
             self.span(start, stop, settle)
             self.rows.clear()
@@ -223,26 +278,136 @@ class _Kernel(KernelWriter):
 
     def points(self, level: int, start: ir.Value, stop: ir.Value, states: _Arrays) -> None:
         """A pass over a block: points in the order of memory."""
+        if not self.row_reduced or not self.quick(level):
+            with self.reduced_loops() as (indices, number):
+                self.points_of_row(level, start, stop, indices, number, lambda: self.here(states))
+            return
+        b, rows, one = self.b, self.row_reduced[-1], I64(1)
+        near = {f: self.array(f.near_zero(self.lanes).type) for f, _ in states if isinstance(f, Sum) and f.near}
+        with self.vectors(start, stop):
+            for total, array in near.items():
+                b.store(total.near_zero(self.lanes), self.cell(array))
+        # Where a sum of several rows overflows, all is done again a row at a time.
+        over, fallible = self.variable(I1), any(fold.taken.is_floating for fold in near)
+        b.store(I1(1), over)
+        with self.loop(I64(0), I64(1 + fallible)) as again:
+            stop_at = b.select(b.load(over, typ=I1), rows, I64(0))
+            together = b.select(b.icmp_signed("==", again, I64(0)), I64(_TOGETHER), one)
+            single = b.icmp_signed("<=", b.sub(stop, start), I64(self.lanes.count))
+            with self.reduced_loops(I64(0), b.select(single, stop_at, I64(0)), together) as (indices, number):
+                self.rows_of_vector(level, start, stop, indices, number, together, states)
+            with self.reduced_loops(I64(0), b.select(single, I64(0), stop_at), together) as (indices, number):
+                with self.loop(I64(0), self.smaller(together, b.sub(rows, indices[-1]))) as row:
+                    at = [*indices[:-1], b.add(indices[-1], row)]
+                    self.points_of_row(level, start, stop, at, b.add(number, row), lambda: self.here(states, near))
+                with self.vectors(start, stop):
+                    for fold, places in self.placed(states):
+                        if isinstance(fold, Sum) and fold in near:
+                            self.settle(fold, places, self.cell(near[fold]))
+            if fallible:
+                with b.if_then(b.icmp_signed("==", again, I64(0))):
+                    self.begin_again(start, stop, states, over)
+
+    def here(self, states: _Arrays, near: Mapping[Sum, _Array] = MappingProxyType({})) -> tuple[_States, _Near]:
+        return self.placed(states), {fold: self.cell(array) for fold, array in near.items()}
+
+    def points_of_row(
+        self, level: int, start: ir.Value, stop: ir.Value, indices: Sequence[ir.Value], number: ir.Value,
+        states: Callable[[], tuple[_States, _Near]],
+    ) -> None:  # fmt: skip
+        """A row of a block."""
         b = self.b
-        padded = b.and_(b.add(b.sub(stop, start), I64(self.lanes.count - 1)), I64(-self.lanes.count))
-        ahead = b.add(b.sdiv(I64(_AHEAD // 4), padded), I64(1))
+        padded = self.padded(start, stop)
         narrow = b.icmp_signed("<", padded, I64(_AHEAD // 4))
-        with self.reduced_loops() as (indices, number):
-            pointers = self.moved(self.at_row, indices, self.layout.outer)
-            index = self.lanes.splat(indices[-1] if indices else I64(0))
-            later = self.moved(pointers, [ahead], self.layout.axes - 2) if indices else pointers
+        pointers = self.moved(self.at_row, indices, self.layout.outer)
+        ahead = b.add(b.sdiv(I64(_AHEAD // 4), padded), I64(1))
+        later = self.moved(pointers, [ahead], self.layout.axes - 2) if indices else pointers
+        index = self.lanes.splat(indices[-1] if indices else I64(0))
 
-            def point(v: ir.Value, mask: ir.Value | None) -> None:
-                within = b.sub(v, start)
-                self.number = b.udiv(within, I64(self.lanes.count))
-                # One pass takes blocks as wide as there are; several take narrower ones, for what they keep.
-                if indices and self.body.passes > 1:
-                    with b.if_then(narrow):
-                        self.fetch(self.along(later, v))
-                at = _At(self.along(pointers, v), b.add(b.mul(number, padded), within), index)
-                self.point(level, at, mask, self.placed(states))
+        def point(v: ir.Value, mask: ir.Value | None) -> None:
+            within = b.sub(v, start)
+            self.number = b.udiv(within, I64(self.lanes.count))
+            # One pass takes blocks as wide as there are; several take narrower ones, for what they keep.
+            if indices and self.body.passes > 1:
+                with b.if_then(narrow):
+                    self.fetch(self.along(later, v))
+            at = _At(self.along(pointers, v), b.add(b.mul(number, padded), within), index)
+            self.point(level, at, mask, *states())
 
-            self.span(start, stop, point, once=self.long(level))
+        self.span(start, stop, point, once=self.long(level))
+
+    def rows_of_vector(
+        self, level: int, start: ir.Value, stop: ir.Value, indices: Sequence[ir.Value], number: ir.Value,
+        together: ir.Value, states: _Arrays,
+    ) -> None:  # fmt: skip
+        """Several rows of a block that is no more than a vector, its states in registers."""
+        b = self.b
+        padded = self.padded(start, stop)
+        rows = self.smaller(together, b.sub(self.row_reduced[-1], indices[-1]))
+        pointers = self.along(self.moved(self.at_row, indices, self.layout.outer), start)
+
+        def points(v: ir.Value, mask: ir.Value | None) -> None:
+            self.number = I64(0)
+            with self.held(self.placed(states)) as (held, near), self.loop(I64(0), rows) as row:
+                here = self.moved(pointers, [row], self.layout.axes - 2)
+                index = self.lanes.splat(b.add(indices[-1], row))
+                self.point(level, _At(here, b.mul(b.add(number, row), padded), index), mask, held, near)
+
+        self.span(start, stop, points, once=self.long(level))
+
+    def padded(self, start: ir.Value, stop: ir.Value) -> ir.Value:
+        """The columns of a block's whole vectors."""
+        return self.b.and_(self.b.add(self.b.sub(stop, start), I64(self.lanes.count - 1)), I64(-self.lanes.count))
+
+    @contextmanager
+    def vectors(self, start: ir.Value, stop: ir.Value) -> Iterator[None]:
+        """A loop over the states of a block."""
+        with self.loop(start, stop, self.lanes.count) as v:
+            self.number = self.b.udiv(self.b.sub(v, start), I64(self.lanes.count))
+            yield
+
+    @contextmanager
+    def held(self, states: _States) -> Iterator[tuple[_States, _Near]]:
+        """The states in registers for a while, sums in their near types."""
+        near: dict[Sum, ir.Value] = {}
+        held: _States = []
+        for fold, places in states:
+            types = [v.type for v in fold.start(self.lanes)]
+            held.append((fold, [self.variable(t) for t in types]))
+            self.write(self.read(places, types), held[-1][1])
+            if isinstance(fold, Sum) and fold.near:
+                near[fold] = self.near_variable(fold)
+        yield held, near
+        for (fold, places), (_, variables) in zip(states, held, strict=True):
+            if isinstance(fold, Sum) and fold in near:
+                self.settle(fold, variables, near[fold])
+            self.write(self.read(variables, [v.type for v in fold.start(self.lanes)]), places)
+
+    def near_variable(self, fold: Sum) -> ir.Value:
+        zero = fold.near_zero(self.lanes)
+        place = self.variable(zero.type)
+        self.b.store(zero, place)
+        return place
+
+    def settle(self, fold: Sum, places: Sequence[ir.Value], near: ir.Value) -> None:
+        """Take a sum of the near type into a state, and leave nothing of it."""
+        lanes, zero = self.state_lanes(fold), fold.near_zero(self.lanes)
+        state = self.read(places, [v.type for v in fold.start(lanes)])
+        self.write(fold.settle(lanes, state, self.b.load(near, typ=zero.type)), places)
+        self.b.store(zero, near)
+
+    def begin_again(self, start: ir.Value, stop: ir.Value, states: _Arrays, over: ir.Value) -> None:
+        """Set the states of a block back to nothing if a sum of floats in it has overflowed."""
+        b = self.b
+        b.store(I1(0), over)
+        with self.vectors(start, stop):
+            found = self.overflowed(self.placed(states))
+            assert found is not None
+            with b.if_then(found, likely=False):
+                b.store(I1(1), over)
+        with self.vectors(start, b.select(b.load(over, typ=I1), stop, start)):
+            for fold, places in self.placed(states):
+                self.write(fold.start(self.lanes), places)
 
     def fetch(self, pointers: Sequence[ir.Value]) -> None:
         """Ask for the lines of full inputs there."""
@@ -264,7 +429,7 @@ class _Kernel(KernelWriter):
         return self.lanes.offset(array.place, self.b.mul(self.number, I64(array.size)))
 
     def arrays(self, level: int) -> _Arrays:
-        folds = [FOLDS[node.name](node, node not in self.shown) for node in self.body.folds(level)]
+        folds = [FOLDS[node.name](node, narrow=True) for node in self.body.folds(level)]
         return [(fold, [self.array(value.type) for value in fold.start(self.lanes)]) for fold in folds]
 
     def placed(self, arrays: _Arrays) -> _States:
@@ -290,9 +455,15 @@ class _Kernel(KernelWriter):
         return self.operand(k).dtype.itemsize
 
     @contextmanager
-    def reduced_loops(self) -> Iterator[tuple[list[ir.Value], ir.Value]]:
-        """Loops over the reduced axes other than the vectors'; their indices, and the number of the point."""
-        with _nested(self, self.row_reduced) as indices:
+    def reduced_loops(
+        self, start: ir.Value = _FIRST, stop: ir.Value | None = None, step: int | ir.Value = 1
+    ) -> Iterator[tuple[list[ir.Value], ir.Value]]:
+        """Loops over the reduced axes other than the vectors', the last one from ``start`` to before ``stop``; their
+        indices, and the number of the point."""
+        ranges: list[_Range] = [(_FIRST, size, 1) for size in self.row_reduced]
+        if ranges:
+            ranges[-1] = (start, ranges[-1][1] if stop is None else stop, step)
+        with _nested(self, ranges) as indices:
             number: ir.Value = I64(0)
             for size, index in zip(self.row_reduced, indices, strict=True):
                 number = self.b.add(self.b.mul(number, size), index)
@@ -311,7 +482,7 @@ class _Kernel(KernelWriter):
     def fresh(self, level: int) -> _States:
         states: _States = []
         for node in self.body.folds(level):
-            fold = FOLDS[node.name](node, node not in self.shown)
+            fold = FOLDS[node.name](node, narrow=True)
             lanes = self.state_lanes(fold)
             places = []
             for value in fold.start(lanes):
@@ -329,22 +500,30 @@ class _Kernel(KernelWriter):
     def read(self, places: Sequence[ir.Value], types: Sequence[ir.Type]) -> State:
         return [self.b.load(p, typ=t) for p, t in zip(places, types, strict=True)]
 
-    def point(self, level: int, at: _At, mask: ir.Value | None, states: _States) -> None:
+    def write(self, state: State, places: Sequence[ir.Value]) -> None:
+        for value, place in zip(state, places, strict=True):
+            self.b.store(value, place)
+
+    def point(
+        self, level: int, at: _At, mask: ir.Value | None, states: _States, near: _Near = _NONE
+    ) -> None:  # fmt: skip
         """What a pass does with one vector."""
         known: dict[Node, Value] = {}
         self.level, self.pointers, self.point_mask, self.place = level, at.pointers, mask, at.place
         # Everything is read before anything is written: an output may lie where an input lay.
         written = [(k, self.value(self.body.graph.outputs[k], known)) for k in self.body.stored(level)]
         for fold, places in states:
-            value = self.value(fold.node.operands[0], known)
-            lanes = self.state_lanes(fold)
-            types = [v.type for v in fold.start(lanes)]
+            value = self.value(fold.operand, known)
             if mask is not None:
                 value = arithmetic.choose(self.lanes, mask, value, fold.neutral(self.lanes))
+            if isinstance(fold, Sum) and fold in near:
+                sums = self.b.load(near[fold], typ=fold.near_zero(self.lanes).type)
+                self.b.store(fold.near_add(self.lanes)(sums, fold.nearer(self.lanes, value)), near[fold])
+                continue
+            lanes = self.state_lanes(fold)
             parts = [sliced(self.lanes, v, lanes.count) for v in (value, at.index)]
-            new = fold.take_all(lanes, self.read(places, types), list(zip(*parts, strict=True)))
-            for p, n in zip(places, new, strict=True):
-                self.b.store(n, p)
+            state = self.read(places, [v.type for v in fold.start(lanes)])
+            self.write(fold.take_all(lanes, state, list(zip(*parts, strict=True))), places)
         for k, value in written:
             self.store(k, value, at.pointers[len(self.inputs) + k], mask)
 
@@ -476,14 +655,15 @@ class _Array(NamedTuple):
 
 _States = list[tuple[Fold, list[ir.Value]]]
 _Arrays = list[tuple[Fold, list[_Array]]]
+_Range = tuple[ir.Value, ir.Value, int | ir.Value]
 
 
 @contextmanager
-def _nested(kernel: _Kernel, sizes: Sequence[ir.Value]) -> Iterator[list[ir.Value]]:
-    if not sizes:
+def _nested(kernel: _Kernel, ranges: Sequence[_Range]) -> Iterator[list[ir.Value]]:
+    if not ranges:
         yield []
         return
-    with kernel.loop(I64(0), sizes[0]) as first, _nested(kernel, sizes[1:]) as rest:
+    with kernel.loop(*ranges[0]) as first, _nested(kernel, ranges[1:]) as rest:
         yield [first, *rest]
 
 

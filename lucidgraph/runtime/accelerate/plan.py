@@ -33,7 +33,7 @@ from .gathered import Gathered, GatherLayout
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
-from .steps import Steps
+from .steps import Split, Steps, split_of
 from .system import SYSTEM, System
 from .tiles import Tile, TileLayout, tile_of
 from .turning import WORDS as TURNING
@@ -41,10 +41,7 @@ from .turning import turning, turning_kernel
 from .views import View, viewed
 
 _CHUNK: Final = 1 << 14
-_SPLIT_POINTS: Final = 1 << 15
-_SPLIT_BLOCKS: Final = 1 << 18
-_PIECE: Final = 1 << 13
-_CACHE_SHARE: Final = 0.75
+_CACHE_SHARE: Final = 1.6
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
 _NO_LIMIT: Final = (1 << 62) - 1
@@ -285,8 +282,9 @@ class Planner:
             self.tiled(body, tile, [*inputs, *outputs], node, count)
             return
         axes, columns = ordered(axes, items, lane_count(body, self.machine), len(inputs))
-        if self.worth_splitting(body, axes, columns):
-            self.in_two_steps(body, axes, columns, inputs, outputs, node)
+        split = split_of(body, axes, columns, lane_count(body, self.machine))
+        if split is not None:
+            self.in_two_steps(body, axes, columns, split, inputs, outputs, node)
             return
         self.nest(body, axes, columns, inputs, outputs, node, count=count)
 
@@ -409,42 +407,21 @@ class Planner:
 
     # -- one long reduction, in pieces
 
-    def worth_splitting(self, body: Body, axes: list[Axis], columns: bool) -> bool:
-        """Whether few results of many points each should be reduced piece by piece, so that threads can share."""
-        folds = [n for n in body.graph.nodes if n.op.reduces]
-        if not folds or not all(n.op.partial and body.level[n.operands[0]] == 0 for n in folds):
-            return False
-        if any(n.shape == body.full and body.level[n] for n in body.graph.outputs):
-            return False
-        if not any(a.reduced for a in axes):
-            return False
-        items = prod(a.size for a in axes[:-1] if not a.reduced)
-        split = axes[_cut(axes, columns)]
-        points = prod(a.size for a in axes if a.reduced)
-        least = _SPLIT_POINTS
-        if columns:
-            items *= -(-axes[-1].size // (lane_count(body, self.machine) * body.block))
-            points, least = points * axes[-1].size, _SPLIT_BLOCKS
-        return items < 8 and split.size >= 16 and points >= least
-
     def in_two_steps(
-        self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
-        node: Node | None,
+        self, body: Body, axes: list[Axis], columns: bool, split: Split, inputs: Sequence[View],
+        outputs: Sequence[View], node: Node | None,
     ) -> None:  # fmt: skip
         """Partial results of fixed pieces, then theirs: the pieces do not depend on the number of threads."""
-        place = _cut(axes, columns)
-        split = axes[place]
-        beside = prod(a.size for a in axes if a.reduced) // split.size
-        # By columns, a piece is as many whole rows of the block as make up its points.
-        piece = max(16, _SPLIT_BLOCKS // beside // axes[-1].size) if columns else max(1, _PIECE // beside)
-        pieces = -(-split.size // piece)
+        place, piece, pieces = split.place, split.piece, split.pieces
+        cut_axis = axes[place]
         steps = Steps(body.graph, body.full, pieces)
         partials = [self.temporary(t.shape, t.dtype) for t in steps.partial_types]
         read = [inputs[k] for k in steps.partial_inputs]
-        outer = Axis(pieces, False, tuple(s * piece for s in split.strides))
-        cut = [*axes[:place], Axis(piece, True, split.strides), *axes[place + 1 :]]
+        outer = Axis(pieces, False, tuple(s * piece for s in cut_axis.strides))
+        inner = [Axis(piece, True, cut_axis.strides)] if piece > 1 else []
+        cut = [*axes[:place], *inner, *axes[place + 1 :]]
         first = next((k for k, a in enumerate(cut) if a.reduced), len(cut) - 1)
-        cut.insert(first, outer)
+        cut.insert(0 if split.outermost else first, outer)
         # Strides of the operands read, then of the partial results: along the kept axes in their order, pieces last.
         kept = [a for a in axes if not a.reduced]
         table = []
@@ -459,8 +436,11 @@ class Planner:
             table.append(Axis(axis.size, axis.reduced, (*moves, *full)))
         partial = Body(steps.partial, body.full)
         results = [*partials, *(outputs[k] for k in steps.written)]
-        self.nest(partial, table, columns, read, results, node, limit=split.size, pieces=pieces,
-                  across=place < len(axes) - 1)  # fmt: skip
+        if piece == 1:
+            self.nest(partial, table, columns, read, results, node)
+        else:
+            self.nest(partial, table, columns, read, results, node, limit=cut_axis.size, pieces=pieces,
+                      across=place < len(axes) - 1)  # fmt: skip
         finals = [steps.row_view(inputs[k]) for k in steps.final_inputs]
         count = prod(a.size for a in axes if a.reduced)
         rows = [steps.row_view(outputs[k]) for k in steps.rows]
@@ -572,12 +552,6 @@ def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) ->
         others = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) != (out.strides, out.shape, out.offset)]
         found[out.buffer] = [b for b in same if b not in others]
     return found
-
-
-def _cut(axes: Sequence[Axis], columns: bool) -> int:
-    """The axis along which pieces are cut: the vectors' only where that is long, or the only one reduced."""
-    across = columns or (len(axes) > 1 and axes[-2].reduced and axes[-1].size < _PIECE)
-    return len(axes) - (2 if across else 1)
 
 
 def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:

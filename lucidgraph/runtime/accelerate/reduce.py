@@ -1,36 +1,53 @@
 """Chapter reduce on vectors: how each reduction starts, takes a value in, joins lanes, and ends.
 
 Float sums are held in double, one accumulator a lane; integer sums in 64 bits. So float32 sums are right to a unit in
-the last place whatever their length, and integers exact.
+the last place whatever their length, and integers exact. Widening costs more than adding does, so where there is much
+to add, a few values at a time are added in a *near* type first: integers in one that they cannot overflow in so many
+steps, floats in float32, no more than 16 to a lane. What overflows in that, a loop adds up again in double.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from llvmlite import ir
 
 from ... import dtypes
 from ...dtypes import DType
 from ...ir import Node
+from ...ir.ops.core import CastBackward
 from .arithmetic import choose, divide_values, extremum, greater, multiply_values
 from .compare import truth
 from .math import converted
-from .values import F32, F64, I1, I64, Lanes, Pair, Value, register_type
+from .values import F32, F64, I1, I8, I16, I32, I64, Lanes, Pair, Value, register_type
 
 State = list[ir.Value]
 
 
-class Fold(ABC):
-    """One reduction node; its state is a list of vectors. A sum that is only ``passing``, because no output shows it,
-    may be added up in float32 in part."""
+class Near(NamedTuple):
+    """The element in which a sum may take so many steps before it is widened; floats may overflow in it."""
 
-    def __init__(self, node: Node, passing: bool = False) -> None:
+    element: ir.Type
+    steps: int
+
+
+_NEAR: Final[dict[DType, Near]] = {
+    dtypes.float32: Near(F32, 16), dtypes.float16: Near(F32, 16), dtypes.bfloat16: Near(F32, 16),
+    dtypes.bool_: Near(I8, 255), dtypes.int8: Near(I16, 255), dtypes.uint8: Near(I16, 257),
+    dtypes.int16: Near(I32, 1 << 16), dtypes.uint16: Near(I32, 1 << 16),
+}  # fmt: skip
+
+
+class Fold(ABC):
+    """One reduction node; its state is a list of vectors. It takes values of ``operand``: the node's, or if it may be
+    ``narrow``, what a sum's was widened from."""
+
+    def __init__(self, node: Node, narrow: bool = False) -> None:
         self.node = node
-        self.passing = passing
         self.dtype: DType = node.operands[0].dtype
+        self.operand = node.operands[0]
 
     @abstractmethod
     def start(self, lanes: Lanes) -> State:
@@ -131,28 +148,57 @@ class _Linear(Fold):
 
 
 class Sum(_Linear):
+    def __init__(self, node: Node, narrow: bool = False) -> None:
+        super().__init__(node)
+        if narrow:
+            self.operand = narrowest(self.operand)
+        self.taken = self.operand.dtype
+        self.near: Near | None = None
+        if self.dtype.is_floating or (self.dtype.is_integer and self.dtype.itemsize == 8):
+            self.near = _NEAR.get(self.taken)
+
     def neutral(self, lanes: Lanes) -> Value:
-        return lanes.number(0, self.dtype)
+        return lanes.number(0, self.taken)
 
     def start(self, lanes: Lanes) -> State:
         return self.state(lanes.number(0, self.wide))
 
     def take(self, lanes: Lanes, state: State, value: Value, index: ir.Value) -> State:
-        return self.join(lanes, state, self.state(converted(lanes, value, self.dtype, self.wide)))
-
-    def take_all(self, lanes: Lanes, state: State, values: Sequence[tuple[Value, ir.Value]]) -> State:
-        if self.grouped:
-            return self.take(lanes, state, halved([v for v, _ in values], lanes.b.fadd), values[0][1])
-        return super().take_all(lanes, state, values)
-
-    @property
-    def grouped(self) -> bool:
-        """Whether a few neighbours are added in float32 before they are taken: converting each costs more than adding
-        it. Two or three additions round by less than a unit in the last place of the sum of magnitudes."""
-        return self.passing and register_type(self.dtype) == F32 and not self.dtype.is_complex
+        return self.join(lanes, state, self.state(converted(lanes, value, self.taken, self.wide)))
 
     def joined_lanes(self, lanes: Lanes) -> int:
-        return min(lanes.count, lanes.machine.lanes) if self.grouped else lanes.count
+        return lanes.count if self.near is None else min(lanes.count, lanes.machine.lanes)
+
+    # -- sums in the near type
+
+    def near_zero(self, lanes: Lanes) -> ir.Constant:
+        assert self.near is not None
+        return ir.Constant(lanes.vector(self.near.element), None)
+
+    def near_add(self, lanes: Lanes) -> Callable[[ir.Value, ir.Value], ir.Value]:
+        return lanes.b.fadd if self.taken.is_floating else lanes.b.add
+
+    def nearer(self, lanes: Lanes, value: ir.Value) -> ir.Value:
+        """A value in the near type."""
+        assert self.near is not None
+        return value if self.taken.is_floating else self._wider(lanes, value, self.near.element)
+
+    def settle(self, lanes: Lanes, state: State, near: ir.Value) -> State:
+        """The state of ``lanes`` with a sum of the near type, which may have more."""
+        b, whole = lanes.b, Lanes(lanes.b, near.type.count, lanes.machine)
+        if self.taken.is_floating:
+            value = halved(sliced(whole, near, lanes.count), b.fadd)
+            return self.join(lanes, state, [b.fpext(value, lanes.vector(F64))])
+        # Sums of 16 bits have room for each other in 32.
+        between = I32 if near.type.element.width < 32 else I64
+        value = halved(sliced(whole, self._wider(whole, near, between), lanes.count), b.add)
+        return self.join(lanes, state, [self._wider(lanes, value, I64)])
+
+    def _wider(self, lanes: Lanes, value: ir.Value, element: ir.Type) -> ir.Value:
+        target = lanes.vector(element)
+        if value.type == target:
+            return value
+        return lanes.b.sext(value, target) if self.taken.kind == "i" else lanes.b.zext(value, target)
 
     def join(self, lanes: Lanes, a: State, b: State) -> State:
         if self.dtype.is_bool:
@@ -326,5 +372,19 @@ FOLDS: Final[dict[str, type[Fold]]] = {
     "sum": Sum, "mean": Mean, "prod": Prod, "max": Max, "min": Min, "any": AnyTrue, "all": AllTrue,
     "argmax": ArgMax, "argmin": ArgMin,
 }  # fmt: skip
+
+def narrowest(node: Node) -> Node:
+    """The value that integers or truth values were widened from, which has the same values."""
+    while node.op is CastBackward and _holds(node.dtype, node.operands[0].dtype):
+        node = node.operands[0]
+    return node
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of an integer dtype, or of bool, is one of another."""
+    if not wide.is_integer or not (narrow.is_integer or narrow.is_bool):
+        return False
+    return narrow.is_bool or (wide.range[0] <= narrow.range[0] and narrow.range[1] <= wide.range[1])
+
 
 __all__ = ["FOLDS", "Fold", "State", "choose", "divide_values", "sliced"]

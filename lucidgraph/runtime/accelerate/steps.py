@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import final
+from math import prod
+from typing import Final, NamedTuple, final
 
 from ... import dtypes
 from ...dtypes import DType
@@ -11,7 +13,79 @@ from ...ir import Graph, Node, TensorType
 from ...ir.op import get
 from ...ir.ops.core import Input, Kernel
 from ...ir.types import Shape
+from .body import Body
+from .domain import Axis
 from .views import View
+
+_POINTS: Final = 1 << 15
+_BLOCK_POINTS: Final = 1 << 18
+"""What is reduced to one value, or to a row of them, from which that is worth cutting up."""
+_PIECE: Final = 1 << 13
+_PIECES: Final = 64
+_BLOCKS: Final = 16
+"""How many points a piece has at least; how many pieces there are at most, by rows and by columns."""
+_RUN: Final = 16
+_FORESEEN: Final = 1 << 14
+"""Between so many elements and so many bytes at a stretch, a reduction over axes apart is better read in order."""
+
+
+class Split(NamedTuple):
+    """The reduced axis to cut, at ``place``, into ``pieces`` of ``piece`` each, the last one perhaps shorter;
+    ``outermost``: the pieces come before the kept axes, because that is how the operands lie."""
+
+    place: int
+    piece: int
+    pieces: int
+    outermost: bool = False
+
+
+def split_of(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Split | None:
+    """How a reduction over ``axes`` (outer, reduced, the vectors') is to be cut up, if at all."""
+    folds = [n for n in body.graph.nodes if n.op.reduces]
+    if not folds or not all(n.op.partial and body.level[n.operands[0]] == 0 for n in folds):
+        return None
+    written = [n for n in body.graph.outputs if n.shape == body.full]
+    if any(body.level[n] for n in written) or not any(a.reduced for a in axes):
+        return None
+    return (None if written else _in_order(body, axes, columns)) or _shared(body, axes, columns, lanes)
+
+
+def _in_order(body: Body, axes: Sequence[Axis], columns: bool) -> Split | None:
+    """Where a kept axis lies between reduced ones, each result would be read from far apart: a short run here, another
+    there. Pieces in the order of memory are foreseen by the processor."""
+    vector = axes[-1]
+    inner = [k for k, a in enumerate(axes[:-1]) if a.reduced]
+    full = [k for k, n in enumerate(body.graph.inputs) if body.is_full[n]]
+    if columns or not inner or not full:
+        return None
+    step, size = vector.strides[full[0]], vector.size
+    kept = [a.strides[full[0]] for a in axes[:-1] if not a.reduced and a.size > 1]
+    far = axes[inner[0]]
+    apart = bool(kept) and abs(far.strides[full[0]]) > max(map(abs, kept))
+    if not apart or size < _RUN or step * size > _FORESEEN or prod(a.size for a in axes) < _POINTS:
+        return None
+    return Split(inner[0], 1, far.size, outermost=True)
+
+
+def _shared(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Split | None:
+    """Few results of many points each are reduced piece by piece, so that threads can share."""
+    # The vectors' axis is cut only where that is long, or the only one reduced.
+    across = columns or (len(axes) > 1 and axes[-2].reduced and axes[-1].size < _PIECE)
+    place = len(axes) - (2 if across else 1)
+    cut = axes[place]
+    items = prod(a.size for a in axes[:-1] if not a.reduced)
+    reduced = prod(a.size for a in axes if a.reduced)
+    points, least = reduced, _POINTS
+    if columns:
+        items *= -(-axes[-1].size // (lanes * body.block))
+        points, least = reduced * axes[-1].size, _BLOCK_POINTS
+    if items >= 8 or cut.size < 16 or points < least:
+        return None
+    beside = reduced // cut.size
+    # By columns, a piece is as many whole rows of the block as make up its points.
+    piece = max(16, _BLOCK_POINTS // beside // axes[-1].size) if columns else max(1, _PIECE // beside)
+    piece = max(piece, -(-cut.size // (_BLOCKS if columns else _PIECES)))
+    return Split(place, piece, -(-cut.size // piece))
 
 
 def partial_dtype(node: Node) -> DType:

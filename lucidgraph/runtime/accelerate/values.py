@@ -106,6 +106,11 @@ class Lanes:
             fn = ir.Function(self.b.module, ir.FunctionType(result, [a.type for a in args]), full)
         return self.b.call(fn, args)
 
+    def any(self, bits: ir.Value) -> ir.Value:
+        """Whether some lane of a vector of bits is set."""
+        packed = ir.IntType(bits.type.count)
+        return self.b.icmp_unsigned("!=", self.b.bitcast(bits, packed), packed(0))
+
     # -- memory
 
     def load(self, dtype: DType, pointer: ir.Value, stride: ir.Value | None, mask: ir.Value | None) -> Value:

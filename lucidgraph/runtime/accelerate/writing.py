@@ -39,7 +39,7 @@ class KernelWriter:
             return self.b.alloca(typ)
 
     @contextmanager
-    def loop(self, start: ir.Value, stop: ir.Value, step: int = 1) -> Iterator[ir.Value]:
+    def loop(self, start: ir.Value, stop: ir.Value, step: int | ir.Value = 1) -> Iterator[ir.Value]:
         """A loop over ``start, start + step, … < stop``."""
         b = self.b
         at = self.variable(I64)
@@ -51,7 +51,7 @@ class KernelWriter:
         b.cbranch(b.icmp_signed("<", k, stop), inside, after)
         b.position_at_end(inside)
         yield k
-        b.store(b.add(k, I64(step)), at)
+        b.store(b.add(k, I64(step) if isinstance(step, int) else step), at)
         b.branch(head)
         b.position_at_end(after)
 
@@ -74,14 +74,19 @@ class KernelWriter:
                 emit(v, self.mask(left))
                 self.whole = None
             return
-        length = b.sub(stop, start)
-        if self.spare:
-            length = b.select(b.icmp_signed(">", length, I64(0)), b.sub(length, I64(1)), length)
-        whole = b.add(start, b.and_(length, I64(-count)))
+        whole = self.whole_vectors(start, stop)
         with self.loop(start, whole, count) as v:
             emit(v, None)
         with b.if_then(b.icmp_signed("<", whole, stop)):
             emit(whole, self.mask(b.sub(stop, whole)))
+
+    def whole_vectors(self, start: ir.Value, stop: ir.Value) -> ir.Value:
+        """Where the whole vectors of a span end."""
+        b = self.b
+        length = b.sub(stop, start)
+        if self.spare:
+            length = b.select(b.icmp_signed(">", length, I64(0)), b.sub(length, I64(1)), length)
+        return b.add(start, b.and_(length, I64(-self.lanes.count)))
 
     def mask(self, left: ir.Value) -> ir.Value:
         b, i32 = self.b, ir.IntType(32)
