@@ -18,10 +18,10 @@ from lucidgraph.ir.op import REGISTRY
 from lucidgraph.runtime.accelerate.backend import AccelerateBackend
 from lucidgraph.runtime.accelerate.executor import ExecutorModule
 from lucidgraph.runtime.accelerate.linux.futex import FutexPool
-from lucidgraph.runtime.accelerate.loops import ELEMENTWISE
 from lucidgraph.runtime.accelerate.machine import HOST, Machine, optimized
 from lucidgraph.runtime.accelerate.macos.dispatch import DispatchPool
 from lucidgraph.runtime.accelerate.plan import Planner
+from lucidgraph.runtime.accelerate.points import ELEMENTWISE
 from lucidgraph.runtime.accelerate.system import SYSTEM
 from lucidgraph.runtime.accelerate.tables import TABLE
 from lucidgraph.wiring import lowered

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final, final
 
 from ...ir import Graph, Node
+from ...ir.text import format_value
 from ...ir.types import Shape
 from .machine import Machine
 
@@ -174,7 +176,25 @@ def parts_of(node: Node) -> int:
     return 2 if node.dtype.is_complex else 1
 
 
+def name_of(body: Body) -> str:
+    """What is shown of a kernel: its ops."""
+    return " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy"
+
+
+def kernel_key(body: Body, layout: object) -> str:
+    """What the code of a kernel over a body depends on, whatever its form: the layout's own text, and not shapes."""
+    numbers = {node: k for k, node in enumerate([*body.graph.inputs, *body.graph.nodes])}
+    lines = [repr(layout)]
+    lines += [f"{n.dtype.name} {body.is_full[n]}" for n in body.graph.inputs]
+    for n in body.graph.nodes:
+        attrs = "" if n.op.view or n.op.reduces else " ".join(f"{k}={format_value(v)}" for k, v in n.attrs.items())
+        operands = " ".join(str(numbers[o]) for o in n.operands)
+        lines.append(f"{n.name}[{attrs}]({operands}) {n.dtype.name} {body.is_full[n]} {body.level[n]}")
+    lines += [f"{numbers[n]} {n.shape == body.full}" for n in body.graph.outputs]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 __all__ = [
-    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "lane_count", "parts_of",
-    "pass_lanes",
+    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key", "lane_count", "name_of",
+    "parts_of", "pass_lanes",
 ]  # fmt: skip

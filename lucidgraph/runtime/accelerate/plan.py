@@ -5,7 +5,6 @@ The table is data. Kernels are shared between plans, whatever their sizes; only 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,21 +20,20 @@ from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
 from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
-from ...ir.text import format_value
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
-from .body import NEAR, PADDING, Body, Kept, Layout, Slots, lane_count
+from .body import NEAR, PADDING, Body, Kept, Layout, Slots, kernel_key, lane_count, name_of
 from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
 from .executor import BRIEF_COST, SHARED_COST
-from .gathered import INDICES, Gathered, GatherLayout
+from .gathered import INDICES, Gathered
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
 from .steps import Halves, Levels, Split, Steps, holds_up_rows, in_levels, split_of
 from .system import SYSTEM, System
-from .tiles import Tile, TileLayout, tile_of
+from .tiles import Tile, tile_of
 from .turning import WORDS as TURNING
 from .turning import turning, turning_kernel
 from .unrolled import unrolled
@@ -556,10 +554,6 @@ def _room(plan: Plan, node: Node) -> View:
     return View.whole(plan.buffer("temporary", node.type.nbytes), node.shape, node.dtype)
 
 
-def name_of(body: Body) -> str:
-    return " ".join(dict.fromkeys(n.name for n in body.graph.nodes if not n.op.view)) or "copy"
-
-
 def _short_rows(body: Body, columns: bool, outer: Sequence[Axis], vector: Axis) -> tuple[int, int]:
     """How many of the outer axes lie within an item, and how much of the first of these does; 0 where rows are long
     enough, or something is reduced."""
@@ -632,19 +626,6 @@ def single(op: Any, shape: Shape, dtype: DType, attrs: dict[str, Any]) -> Graph:
     operand = Node(Input, (), {}, (t,))
     node = Node(op, (operand,), attrs, op.result_types([t], attrs))
     return Graph([operand], [node], [node], "explicit")
-
-
-def kernel_key(body: Body, layout: Layout | TileLayout | GatherLayout) -> str:
-    """What a kernel's code depends on: not shapes."""
-    numbers = {node: k for k, node in enumerate([*body.graph.inputs, *body.graph.nodes])}
-    lines = [repr(layout)]
-    lines += [f"{n.dtype.name} {body.is_full[n]}" for n in body.graph.inputs]
-    for n in body.graph.nodes:
-        attrs = "" if n.op.view or n.op.reduces else " ".join(f"{k}={format_value(v)}" for k, v in n.attrs.items())
-        operands = " ".join(str(numbers[o]) for o in n.operands)
-        lines.append(f"{n.name}[{attrs}]({operands}) {n.dtype.name} {body.is_full[n]} {body.level[n]}")
-    lines += [f"{numbers[n]} {n.shape == body.full}" for n in body.graph.outputs]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 Rule = Callable[[Planner, Node], View]

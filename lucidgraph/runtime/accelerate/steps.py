@@ -48,9 +48,10 @@ def split_of(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Spl
     folds = [n for n in body.graph.nodes if n.op.reduces]
     if not folds or not all(n.op.partial and body.level[n.operands[0]] == 0 for n in folds):
         return None
-    if any(n.shape == body.full and body.level[n] for n in body.graph.outputs) or not any(a.reduced for a in axes):
+    written = [n for n in body.graph.outputs if n.shape == body.full]
+    if any(body.level[n] for n in written) or not any(a.reduced for a in axes):
         return None
-    return _in_order(body, axes, columns) or _shared(body, axes, columns, lanes)
+    return (None if written else _in_order(body, axes, columns)) or _shared(body, axes, columns, lanes)
 
 
 def _in_order(body: Body, axes: Sequence[Axis], columns: bool) -> Split | None:
