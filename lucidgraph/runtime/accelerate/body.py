@@ -195,6 +195,6 @@ def kernel_key(body: Body, layout: object) -> str:
 
 
 __all__ = [
-    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key", "lane_count", "name_of",
-    "parts_of", "pass_lanes",
+    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key", "lane_count",
+    "name_of", "parts_of", "pass_lanes",
 ]  # fmt: skip
