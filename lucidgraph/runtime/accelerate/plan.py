@@ -459,7 +459,7 @@ class Planner:
         partials = [self.temporary(t.shape, t.dtype) for t in steps.partial_types]
         read = [inputs[k] for k in steps.partial_inputs]
         outer = Axis(pieces, False, tuple(s * piece for s in cut_axis.strides))
-        inner = [Axis(piece, True, cut_axis.strides)] if piece > 1 else []
+        inner = [] if split.outermost else [Axis(piece, True, cut_axis.strides)]
         cut = [*axes[:place], *inner, *axes[place + 1 :]]
         first = next((k for k, a in enumerate(cut) if a.reduced), len(cut) - 1)
         cut.insert(0 if split.outermost else first, outer)
@@ -477,7 +477,7 @@ class Planner:
             table.append(Axis(axis.size, axis.reduced, (*moves, *full)))
         partial = Body(steps.partial, body.full)
         results = [*partials, *(outputs[k] for k in steps.written)]
-        if piece == 1:
+        if split.outermost:
             self.nest(partial, table, columns, read, results, node)
         else:
             self.nest(partial, table, columns, read, results, node, limit=cut_axis.size, pieces=pieces,
