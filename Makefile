@@ -10,6 +10,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+LONG := accelerate runtime ops/test_nn.py ops/test_window.py ops/test_attention.py passes/test_attention.py
 REPEATS ?= 3
 PEERS ?= $(BIN)/python
 ifeq ($(shell uname -s),Darwin)
@@ -54,7 +55,7 @@ test: lint types
 	$(PYTEST) $(PYTEST_ARGS)
 
 quick: lint
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not full' --ignore tests/accelerate --ignore tests/runtime $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not full' $(foreach part,$(LONG),--ignore tests/$(part)) $(PYTEST_ARGS)
 
 full: lint types
 	HYPOTHESIS_PROFILE=full $(PYTEST) -m 'full or not full' $(PYTEST_ARGS)
