@@ -275,3 +275,20 @@ def test_the_interpreter_ends_cleanly(daemons):
             time.sleep({delay})
             print("end")
         """) == "end"  # fmt: skip
+
+
+def test_an_interrupt_while_code_is_loaded_leaves_nothing_behind(monkeypatch):
+    """What is half made is dropped without a word; the next call compiles."""
+    machine = pytest.importorskip("lucidgraph.runtime.accelerate.machine")
+    create = machine.llvm.create_mcjit_compiler
+
+    def interrupted(*args):
+        monkeypatch.setattr(machine.llvm, "create_mcjit_compiler", create)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine.llvm, "create_mcjit_compiler", interrupted)
+    program = lg.compile(lambda x: lg.cbrt(x) * 3 - lg.expm1(x) / 7, backend="accelerate")
+    x = np.linspace(0, 1, 50)
+    with pytest.raises(KeyboardInterrupt):
+        program(x)
+    np.testing.assert_allclose(program(x), np.cbrt(x) * 3 - np.expm1(x) / 7, rtol=1e-12)

@@ -117,6 +117,7 @@ class _Engine:
     __slots__ = ("_engine", "address")
 
     def __init__(self, code: bytes, machine: Machine) -> None:
+        self._engine: Any = None  # until there is one: Ctrl-C may come before
         with ENTRY:
             # Nothing is compiled here: the simplest target machine will do, and the module that an engine must be
             # made with is taken out again.
@@ -132,7 +133,7 @@ class _Engine:
 
     def __del__(self, lock: Any = ENTRY, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # Given at definition: at the interpreter's end this module's names may be gone, and LLVM goes by itself.
-        if not ending():
+        if not ending() and self._engine is not None:
             with lock:
                 self._engine.close()
 
