@@ -235,14 +235,13 @@ def greater(lanes: Lanes, x: ir.Value, y: ir.Value, kind: str) -> ir.Value:
 
 
 def extremum(lanes: Lanes, x: ir.Value, y: ir.Value, kind: str, largest: bool) -> ir.Value:
-    """The larger (or smaller) of two; a NaN wins, the first of two."""
+    """The larger (or smaller) of two; the first of equal ones, as zeros of either sign are in NumPy; a NaN wins."""
     b = lanes.b
-    first = greater(lanes, x, y, kind) if largest else greater(lanes, y, x, kind)
     if kind != "f":
-        return b.select(first, x, y)
-    # Equal values keep the first, as zeros of either sign do in NumPy.
-    first = b.or_(first, b.or_(b.fcmp_unordered("uno", x, x), b.fcmp_ordered("==", x, y)))
-    return b.select(first, x, y)
+        return b.select(greater(lanes, x, y, kind) if largest else greater(lanes, y, x, kind), x, y)
+    # With an x86 processor's instruction in mind, which gives x of equal ones and wherever there is a NaN.
+    best = b.select(b.fcmp_ordered(">" if largest else "<", y, x), y, x)
+    return b.select(b.fcmp_unordered("uno", y, y), y, best)
 
 
 def _maximum(lanes: Lanes, node: Node, args: list[Value]) -> Value:
