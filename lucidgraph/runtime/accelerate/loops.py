@@ -336,7 +336,7 @@ class _Kernel(Points):
                 index = self.lanes.splat(b.add(indices[-1], row))
                 self.point(level, At(here, b.mul(b.add(number, row), padded), index), mask, held, near)
 
-        self.span(start, stop, points, once=self.long(level))
+        self.span(start, stop, points, once=True)
 
     def padded(self, start: ir.Value, stop: ir.Value) -> ir.Value:
         """The columns of a block's whole vectors."""
