@@ -22,7 +22,7 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
-from .body import NEAR, PADDING, Body, Kept, Layout, Slots, kernel_key, lane_count, name_of
+from .body import NEAR, PADDING, Body, Kept, Layout, Slots, is_short, kernel_key, lane_count, name_of
 from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
@@ -37,7 +37,7 @@ from .tiles import Tile, tile_of
 from .turning import WORDS as TURNING
 from .turning import turning, turning_kernel
 from .unrolled import unrolled
-from .views import View, viewed
+from .views import View, moved, viewed
 
 _CHUNK: Final = 1 << 14
 _SHORT: Final = 256
@@ -46,6 +46,8 @@ _SHORT_POINTS: Final = 1 << 15
 _ITEM: Final = 1 << 11
 """How many elements such an item has, about; with less than a part of them along one axis, it is of several."""
 _FEW: Final = 8
+_BESIDE: Final = 64
+"""How many bytes lie between operands, at most, that have one pointer: the code has the distance in it."""
 _CACHE_SHARE: Final = 1.6
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
@@ -259,8 +261,8 @@ class Planner:
         number = len(self.plan.commands)
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
         split = split and items > 1 and cost >= BRIEF_COST
-        moved = sum(view.touched for _, view in pointers)
-        made = Command(name, code, words, placed, items, split, cost, node, moved=moved, writes=writes)
+        passed = moved(view for _, view in pointers)
+        made = Command(name, code, words, placed, items, split, cost, node, moved=passed, writes=writes)
         made.touch(self.plan.buffers, number)
         self.plan.commands.append(made)
         return made
@@ -355,9 +357,10 @@ class Planner:
                 near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
                 access.append(NEAR.get(step, "strided") if near else "strided")
         if short is None:
-            short = vector.size < 2 * self.machine.lanes
+            short = is_short(body, columns, vector.size, self.machine)
         within, block = _short_rows(body, columns, outer, vector)
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within)
+        beside = _beside(inputs, access) if known is None else ()
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within, beside)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -375,13 +378,13 @@ class Planner:
         chunks = -(-vector.size // chunk) if columns else 1
         span = chunk if columns else -(-vector.size // PADDING) * PADDING
         kept_stride = (prod(a.size for a in inner) * span + PADDING) * kept.cell
-        moved = sum(v.touched for v in (*inputs, *outputs))
+        touched = sum(v.touched for v in views)
         written = sum(v.nbytes for v, n in zip(outputs, body.graph.outputs, strict=True) if n.shape == body.full)
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
             "count": folded if count is None else count, "kept_stride": kept_stride,
             "scratch_stride": kept_stride * kept.count,
-            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
+            "past": int(written > 0 and moved(views) > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
         }  # fmt: skip
         items_of = rows * chunks
         if within:
@@ -395,7 +398,7 @@ class Planner:
                 words[slots.stride(operand, k)] = stride
         for operand, stride in enumerate(vector.strides):
             words[slots.stride(operand, layout.axes - 1)] = stride
-        cost = moved + points * sum(n.op.work for n in body.graph.nodes) // 2
+        cost = touched + points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
             name_of(body), code, words, pointers, items_of, cost, len(outputs), node=node,
@@ -594,6 +597,21 @@ def _lead(
     if outer:
         return Lead(first.size, moves, items // max(first.size, 1))
     return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=together[0])
+
+
+def _beside(inputs: Sequence[View], access: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """The inputs that lie next to an earlier one, wherever that is: which, of which, and how many bytes after it."""
+    first: dict[tuple[int, Shape, tuple[int, ...], DType], list[int]] = {}
+    found = []
+    for k, view in enumerate(inputs):
+        if access[k] == "adjacent":
+            others = first.setdefault((view.buffer, view.shape, view.strides, view.dtype), [])
+            near = next((j for j in others if abs(view.offset - inputs[j].offset) <= _BESIDE), None)
+            if near is None:
+                others.append(k)
+            else:
+                found.append((k, near, view.offset - inputs[near].offset))
+    return tuple(found)
 
 
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:

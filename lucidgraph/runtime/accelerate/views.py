@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -110,6 +111,23 @@ class View:
         shape = (*self.shape[:axis], *count, *kernel, *self.shape[axis + len(kernel) :])
         strides = WindowsBackward.strides(self.strides, axis=axis, kernel=kernel, stride=stride, dilation=dilation)
         return replace(self, shape=shape, strides=strides)
+
+
+def moved(views: Iterable[View]) -> int:
+    """The bytes that pass between memory and the caches where these are read or written: what a stencil reads at
+    several places of a buffer, once."""
+    spans: dict[int, list[tuple[int, int, int]]] = {}
+    for view in views:
+        if view.size:
+            steps = [s * (n - 1) for n, s in zip(view.shape, view.strides, strict=True)]
+            low = view.offset + sum(s for s in steps if s < 0)
+            high = view.offset + sum(s for s in steps if s > 0) + view.dtype.itemsize
+            spans.setdefault(view.buffer, []).append((low, high, view.touched))
+    total = 0
+    for of in spans.values():
+        lows, highs, touched = zip(*of, strict=True)
+        total += min(max(highs) - min(lows), sum(touched))
+    return total
 
 
 def row_major(shape: Shape, itemsize: int) -> tuple[int, ...]:
