@@ -10,7 +10,6 @@ import lucidgraph as lg
 pytest.importorskip("llvmlite")
 backend = pytest.importorskip("lucidgraph.runtime.accelerate.backend")
 caches = pytest.importorskip("lucidgraph.runtime.accelerate.linux.caches")
-plan = pytest.importorskip("lucidgraph.runtime.accelerate.plan")
 system = pytest.importorskip("lucidgraph.runtime.accelerate.system")
 views = pytest.importorskip("lucidgraph.runtime.accelerate.views")
 
@@ -178,9 +177,9 @@ def test_one_pointer_serves_neighbours():
     inside = [views.View(0, at, (8, 8), (64, 4), lg.float32) for at in (0, 4, 8, 640, 644)]
     other = views.View(1, 4, (8, 8), (64, 4), lg.float32)
     wide = views.View(0, 4, (8, 8), (128, 4), lg.float32)
-    found = plan._beside([*inside, other, wide], ["adjacent"] * 7)
+    found = views.beside([*inside, other, wide], ["adjacent"] * 7)
     assert found == ((1, 0, 4), (2, 0, 8), (4, 3, 4))
-    assert plan._beside(inside, ["adjacent", "same", *["adjacent"] * 3]) == ((2, 0, 8), (4, 3, 4))
+    assert views.beside(inside, ["adjacent", "same", *["adjacent"] * 3]) == ((2, 0, 8), (4, 3, 4))
 
 
 def test_what_a_stencil_reads_at_several_places_is_moved_once():

@@ -37,7 +37,7 @@ from .tiles import Tile, tile_of
 from .turning import WORDS as TURNING
 from .turning import turning, turning_kernel
 from .unrolled import unrolled
-from .views import View, moved, viewed
+from .views import View, beside, moved, viewed
 
 _CHUNK: Final = 1 << 14
 _SHORT: Final = 256
@@ -46,11 +46,13 @@ _SHORT_POINTS: Final = 1 << 15
 _ITEM: Final = 1 << 11
 """How many elements such an item has, about; with less than a part of them along one axis, it is of several."""
 _FEW: Final = 8
-_BESIDE: Final = 64
-"""How many bytes lie between operands, at most, that have one pointer: the code has the distance in it."""
 _CACHE_SHARE: Final = 1.6
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
+_BLOCK_BYTES: Final = 1 << 21
+_STRIP_BYTES: Final = 1 << 19
+"""A block of columns of more bytes, which is gone over several times, is made of strips that the second cache keeps:
+short pieces of rows cost less than reading from further away again."""
 _NO_LIMIT: Final = (1 << 62) - 1
 
 @final
@@ -359,8 +361,8 @@ class Planner:
         if short is None:
             short = is_short(body, columns, vector.size, self.machine)
         within, block = _short_rows(body, columns, outer, vector)
-        beside = _beside(inputs, access) if known is None else ()
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within, beside)
+        next_to = beside(inputs, access) if known is None else ()
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within, next_to)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -436,6 +438,9 @@ class Planner:
             if kept.count:
                 wanted = min(wanted, _KEPT_BYTES // max(folded * kept.cell * kept.count, 1))
             wanted = min(wanted, -(-size * rows // self.threads))
+            column = folded * sum(n.dtype.itemsize for n in body.graph.inputs if body.is_full[n])
+            if body.passes > 1 and lanes * column <= _BLOCK_BYTES < wanted * column:
+                wanted = _STRIP_BYTES // column
         return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
 
     # -- one long reduction, in pieces
@@ -597,21 +602,6 @@ def _lead(
     if outer:
         return Lead(first.size, moves, items // max(first.size, 1))
     return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=together[0])
-
-
-def _beside(inputs: Sequence[View], access: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
-    """The inputs that lie next to an earlier one, wherever that is: which, of which, and how many bytes after it."""
-    first: dict[tuple[int, Shape, tuple[int, ...], DType], list[int]] = {}
-    found = []
-    for k, view in enumerate(inputs):
-        if access[k] == "adjacent":
-            others = first.setdefault((view.buffer, view.shape, view.strides, view.dtype), [])
-            near = next((j for j in others if abs(view.offset - inputs[j].offset) <= _BESIDE), None)
-            if near is None:
-                others.append(k)
-            else:
-                found.append((k, near, view.offset - inputs[near].offset))
-    return tuple(found)
 
 
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:

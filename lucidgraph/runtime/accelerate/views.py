@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from ...dtypes import DType
 from ...ir import Node
 from ...ir.ops.window import WindowsBackward, positions
 from ...ir.types import Shape
+
+_BESIDE: Final = 64
+"""How many bytes lie between operands, at most, that have one pointer: the code has the distance in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,21 @@ def moved(views: Iterable[View]) -> int:
         lows, highs, touched = zip(*of, strict=True)
         total += min(max(highs) - min(lows), sum(touched))
     return total
+
+
+def beside(inputs: Sequence[View], access: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """The inputs that lie next to an earlier one, wherever that is: which, of which, and how many bytes after it."""
+    first: dict[tuple[int, Shape, tuple[int, ...], DType], list[int]] = {}
+    found = []
+    for k, view in enumerate(inputs):
+        if access[k] == "adjacent":
+            others = first.setdefault((view.buffer, view.shape, view.strides, view.dtype), [])
+            near = next((j for j in others if abs(view.offset - inputs[j].offset) <= _BESIDE), None)
+            if near is None:
+                others.append(k)
+            else:
+                found.append((k, near, view.offset - inputs[near].offset))
+    return tuple(found)
 
 
 def row_major(shape: Shape, itemsize: int) -> tuple[int, ...]:
