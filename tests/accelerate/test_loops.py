@@ -11,6 +11,7 @@ pytest.importorskip("llvmlite")
 backend = pytest.importorskip("lucidgraph.runtime.accelerate.backend")
 caches = pytest.importorskip("lucidgraph.runtime.accelerate.linux.caches")
 system = pytest.importorskip("lucidgraph.runtime.accelerate.system")
+views = pytest.importorskip("lucidgraph.runtime.accelerate.views")
 
 RNG = np.random.default_rng(8)
 STEPS = [2, 3, 4, 5, -1, -2]
@@ -156,3 +157,38 @@ def test_reductions_to_few_values_in_several_passes():
         strict=True,
     ):
         np.testing.assert_allclose(actual, exact, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "complex64"])
+def test_neighbours_along_rows_of_all_lengths(dtype):
+    def around(x):
+        return [x[a : x.shape[0] - 2 + a, b : x.shape[1] - 2 + b] for a in range(3) for b in range(3)]
+
+    program = lg.compile(lambda x: (sum(around(x)), around(x)[3] - around(x)[5]), backend="accelerate")
+    for shape in [(3, 3), (4, 18), (5, 34), (9, 35), (5, 66), (6, 100), (4, 130), (40, 302), (3, 1026)]:
+        for x in (numbers(shape, dtype), numbers(shape[::-1], dtype).T, numbers(shape, dtype)[::-1]):
+            total, slope = program(x)
+            if dtype != "float16":  # whose sums are rounded once
+                np.testing.assert_array_equal(total, sum(around(x)))
+            np.testing.assert_array_equal(slope, around(x)[3] - around(x)[5])
+
+
+def test_one_pointer_serves_neighbours():
+    inside = [views.View(0, at, (8, 8), (64, 4), lg.float32) for at in (0, 4, 8, 640, 644)]
+    other = views.View(1, 4, (8, 8), (64, 4), lg.float32)
+    wide = views.View(0, 4, (8, 8), (128, 4), lg.float32)
+    found = views.beside([*inside, other, wide], ["adjacent"] * 7)
+    assert found == ((1, 0, 4), (2, 0, 8), (4, 3, 4))
+    assert views.beside(inside, ["adjacent", "same", *["adjacent"] * 3]) == ((2, 0, 8), (4, 3, 4))
+
+
+def test_what_a_stencil_reads_at_several_places_is_moved_once():
+    grid = [views.View(0, at, (30, 30), (128, 4), lg.float32) for at in (4, 128, 132, 136, 260)]
+    out = views.View(1, 0, (30, 30), (120, 4), lg.float32)
+    ends = 32 * 32 * 4 - 8  # but for the first corner and the last
+    assert views.moved([*grid, out]) == ends + out.nbytes
+    back = replace(grid[0], offset=4 + 29 * 128, strides=(-128, 4))
+    assert views.moved([grid[0], back]) == 29 * 128 + 30 * 4
+    apart = [views.View(0, at, (30, 1), (4096, 4), lg.float32) for at in (0, 2048)]
+    assert views.moved(apart) == 2 * 30 * 4
+    assert views.moved([views.View(0, 0, (0, 3), (12, 4), lg.float32)]) == 0

@@ -156,7 +156,7 @@ def test_10_000_calls_of_changing_sizes(monkeypatch):
                 np.testing.assert_allclose(s, (x * x * 0.375).sum(1), rtol=1e-12)
 
     calls(1000)
-    assert 1 <= len(compilations) <= 4
+    assert 1 <= len(compilations) <= 5
     done = len(compilations)
     gc.collect()
     before = resident()

@@ -222,6 +222,10 @@ EXAMPLES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
         lambda x: _raw("broadcast_to", shape.expand_dims(x, 0), shape=(4, 2, 3)),
         X,
     ),
+    "broadcast_to(reshape(broadcast_to(x, s)), t) = reshape(broadcast_to(reshape(x), u)), as in two repeats": (
+        lambda x: shape.repeat(shape.repeat(x, 2, 0), 3, 1),
+        X,
+    ),
     "reshape(x, shape of x) = x, expand_dims and squeeze likewise": (lambda x: _raw("reshape", x, shape=(2, 3)) + 1, X),
     "reshape(reshape(x, s), t) = reshape(x, t), expand_dims and squeeze likewise": (
         lambda x: _raw("reshape", shape.expand_dims(x, 1), shape=(6,)),

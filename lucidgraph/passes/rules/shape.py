@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import prod
+from operator import mul
 from typing import Final
 
 from ...ir import Op, Var
@@ -35,6 +38,31 @@ def broadcast_adds_axes(at: Op) -> Var | None:
     added = len(inner.shape) - len(x.shape)
     fits = added >= 0 and inner.shape == (1,) * added + x.shape
     return Var(at.builder, x).broadcast_to(at.y.shape) if fits else None
+
+
+@rule("broadcast_to(reshape(broadcast_to(x, s)), t) = reshape(broadcast_to(reshape(x), u)), as in two repeats",
+      on=BroadcastBackward)  # fmt: skip
+def broadcast_between_axes(at: Op) -> Var | None:
+    # Repeats make a reshape of repeated elements each, which no strides can say: so they make one together.
+    inner = at.node.operands[0]
+    if not inner.op.keeps_order or inner.operands[0].op is not BroadcastBackward or not at.y.size:
+        return None
+    spread = inner.operands[0]
+    if len(inner.shape) != len(at.y.shape):
+        return None
+    x = spread.operands[0]
+    own = [1] * (len(spread.shape) - len(x.shape)) + list(x.shape)
+    full = list(spread.shape)
+    ends = list(accumulate(full, mul, initial=1))
+    for k in reversed(range(len(inner.shape))):
+        if inner.shape[k] != at.y.shape[k]:
+            before = prod(inner.shape[:k])
+            if before not in ends:
+                return None
+            place = ends.index(before)
+            own.insert(place, 1)
+            full.insert(place, at.y.shape[k])
+    return Var(at.builder, x).reshape(tuple(own)).broadcast_to(tuple(full)).reshape(at.y.shape)
 
 
 @rule("reshape(x, shape of x) = x, expand_dims and squeeze likewise", on=lambda op: op.keeps_order)
@@ -134,6 +162,7 @@ def concat_of_one(at: Op) -> Var | None:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    broadcast_to_own, broadcast_twice, broadcast_adds_axes, reshape_to_own, reshape_twice, permute_of_ones,
-    permute_twice, slice_of_all, slice_twice, slice_of_pad, slice_of_concat, pad_by_nothing, concat_of_one,
+    broadcast_to_own, broadcast_twice, broadcast_adds_axes, broadcast_between_axes, reshape_to_own, reshape_twice,
+    permute_of_ones, permute_twice, slice_of_all, slice_twice, slice_of_pad, slice_of_concat, pad_by_nothing,
+    concat_of_one,
 )  # fmt: skip

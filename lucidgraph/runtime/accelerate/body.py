@@ -15,6 +15,8 @@ _BLOCK: Final = 32
 """How many vectors of states a reduction by columns has on the stack, if it is the only one."""
 EXPENSIVE_FLOPS: Final = 4
 """The code of an op of so many is not written twice."""
+_MUCH: Final = 24
+"""So many values an element are much to do."""
 _DEAR: Final = 12
 """Instructions an element from which a value is kept for the next pass rather than computed again."""
 NEAR: Final = {-1: "back", 2: "every 2", 3: "every 3", 4: "every 4"}
@@ -28,9 +30,11 @@ class Layout:
 
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
     operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or
-    ``"strided"``. A ``short`` vector axis does not fill two vectors. Pieces of a long reduction are cut ``across``:
+    ``"strided"``. Along a ``short`` vector axis vectors are narrow. Pieces of a long reduction are cut ``across``:
     along the last of the reduced axes that is not the vectors'. Where rows are short and nothing is reduced, an item is
-    a block of another axis: the ``within``-th last of the outer ones, and all of those after it.
+    a block of another axis: the ``within``-th last of the outer ones, and all of those after it. ``beside``: operands
+    that lie next to an earlier one, wherever that is: which, of which, and how many bytes after it; they need no
+    pointers of their own.
     """
 
     columns: bool
@@ -40,6 +44,7 @@ class Layout:
     short: bool
     across: bool
     within: int = 0
+    beside: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def axes(self) -> int:
@@ -144,9 +149,24 @@ class Body:
 def pass_lanes(body: Body, level: int, machine: Machine, short: bool) -> int:
     """Two or four registers a vector where there is little to do with each element, one where there is much."""
     work = body.work(level)
-    if short or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work) or len(work) > 24:
+    if short or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work):
         return machine.lanes
-    return machine.lanes * (4 if body.folds(level) and len(work) <= 4 else 2)
+    much = len(work) > _MUCH
+    if body.folds(level):
+        return machine.lanes * (1 if much else 4 if len(work) <= 4 else 2)
+    # Where nothing is reduced, what is held at a time is values: these count by their bytes.
+    wide = any(n.dtype.itemsize > 4 for n in (*body.graph.inputs, *work))
+    return machine.lanes * (1 if much else 2) // (2 if wide else 1)
+
+
+def is_short(body: Body, columns: bool, size: int, machine: Machine) -> bool:
+    """Whether wider vectors would go far beyond the end of an axis of this size; states of columns are kept in wide
+    ones all the same."""
+    if size < 2 * machine.lanes or (columns and any(n.op.reduces for n in body.graph.nodes)):
+        return size < 2 * machine.lanes
+    widest = max(pass_lanes(body, level, machine, False) for level in range(body.passes))
+    wide, narrow = (-(-size // lanes) * lanes for lanes in (widest, machine.lanes))
+    return 8 * wide > 9 * narrow
 
 
 def lane_count(body: Body, machine: Machine, short: bool = False) -> int:
@@ -195,6 +215,6 @@ def kernel_key(body: Body, layout: object) -> str:
 
 
 __all__ = [
-    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key", "lane_count",
-    "name_of", "parts_of", "pass_lanes",
+    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "is_short", "kernel_key",
+    "lane_count", "name_of", "parts_of", "pass_lanes",
 ]  # fmt: skip

@@ -32,6 +32,8 @@ _AHEAD: Final = 4096
 foresees only longer ones."""
 _TOGETHER: Final = 32
 """How many rows a reduction by columns takes into sums of the near type."""
+_LONG: Final = 64
+"""Code of more ops than these is not written twice."""
 _NEAR_STEPS: Final = 1 << 16
 _FIRST: Final = I64(0)
 
@@ -211,7 +213,7 @@ class _Kernel(Points):
         work = self.body.work(level)
         if any(access in STEPS for access in self.layout.access):
             return False  # under a mask those are read element by element
-        return len(work) > 24 or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work)
+        return len(work) > _LONG or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work)
 
     def column(self, v: ir.Value, mask: ir.Value | None) -> None:
         """One vector along a kept axis, where nothing is reduced."""

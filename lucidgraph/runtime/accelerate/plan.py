@@ -22,7 +22,7 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
-from .body import NEAR, PADDING, Body, Kept, Layout, Slots, kernel_key, lane_count, name_of
+from .body import NEAR, PADDING, Body, Kept, Layout, Slots, is_short, kernel_key, lane_count, name_of
 from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
@@ -37,7 +37,7 @@ from .tiles import Tile, tile_of
 from .turning import WORDS as TURNING
 from .turning import turning, turning_kernel
 from .unrolled import unrolled
-from .views import View, viewed
+from .views import View, beside, moved, viewed
 
 _CHUNK: Final = 1 << 14
 _SHORT: Final = 256
@@ -49,6 +49,10 @@ _FEW: Final = 8
 _CACHE_SHARE: Final = 1.6
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
+_BLOCK_BYTES: Final = 1 << 21
+_STRIP_BYTES: Final = 1 << 19
+"""A block of columns of more bytes, which is gone over several times, is made of strips that the second cache keeps:
+short pieces of rows cost less than reading from further away again."""
 _NO_LIMIT: Final = (1 << 62) - 1
 
 @final
@@ -259,8 +263,8 @@ class Planner:
         number = len(self.plan.commands)
         placed = [(slot, view.buffer, view.offset) for slot, view in pointers]
         split = split and items > 1 and cost >= BRIEF_COST
-        moved = sum(view.touched for _, view in pointers)
-        made = Command(name, code, words, placed, items, split, cost, node, moved=moved, writes=writes)
+        passed = moved(view for _, view in pointers)
+        made = Command(name, code, words, placed, items, split, cost, node, moved=passed, writes=writes)
         made.touch(self.plan.buffers, number)
         self.plan.commands.append(made)
         return made
@@ -355,9 +359,10 @@ class Planner:
                 near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
                 access.append(NEAR.get(step, "strided") if near else "strided")
         if short is None:
-            short = vector.size < 2 * self.machine.lanes
+            short = is_short(body, columns, vector.size, self.machine)
         within, block = _short_rows(body, columns, outer, vector)
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within)
+        next_to = beside(inputs, access) if known is None else ()
+        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within, next_to)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -375,13 +380,13 @@ class Planner:
         chunks = -(-vector.size // chunk) if columns else 1
         span = chunk if columns else -(-vector.size // PADDING) * PADDING
         kept_stride = (prod(a.size for a in inner) * span + PADDING) * kept.cell
-        moved = sum(v.touched for v in (*inputs, *outputs))
+        touched = sum(v.touched for v in views)
         written = sum(v.nbytes for v, n in zip(outputs, body.graph.outputs, strict=True) if n.shape == body.full)
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
             "count": folded if count is None else count, "kept_stride": kept_stride,
             "scratch_stride": kept_stride * kept.count,
-            "past": int(written > 0 and moved > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
+            "past": int(written > 0 and moved(views) > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
         }  # fmt: skip
         items_of = rows * chunks
         if within:
@@ -395,7 +400,7 @@ class Planner:
                 words[slots.stride(operand, k)] = stride
         for operand, stride in enumerate(vector.strides):
             words[slots.stride(operand, layout.axes - 1)] = stride
-        cost = moved + points * sum(n.op.work for n in body.graph.nodes) // 2
+        cost = touched + points * sum(n.op.work for n in body.graph.nodes) // 2
         pointers = [(slots.pointers + k, view) for k, view in enumerate(views)]
         made = self.command(
             name_of(body), code, words, pointers, items_of, cost, len(outputs), node=node,
@@ -433,6 +438,9 @@ class Planner:
             if kept.count:
                 wanted = min(wanted, _KEPT_BYTES // max(folded * kept.cell * kept.count, 1))
             wanted = min(wanted, -(-size * rows // self.threads))
+            column = folded * sum(n.dtype.itemsize for n in body.graph.inputs if body.is_full[n])
+            if body.passes > 1 and lanes * column <= _BLOCK_BYTES < wanted * column:
+                wanted = _STRIP_BYTES // column
         return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
 
     # -- one long reduction, in pieces

@@ -55,6 +55,7 @@ class Points(KernelWriter):
         self.body = body
         self.layout = layout
         self.slots = Slots(layout)
+        self.beside: dict[int, tuple[int, int]] = {k: (other, distance) for k, other, distance in layout.beside}
         self.rows: dict[Node, Value] = {}
         """Row values known so far: one lane by rows, a vector by columns."""
         self.lying: dict[Node, list[Array]] = {}
@@ -86,8 +87,11 @@ class Points(KernelWriter):
 
     def moved(self, pointers: Sequence[ir.Value], indices: Sequence[ir.Value], axis: int = 0) -> list[ir.Value]:
         """Pointers moved by ``indices`` along the axes from ``axis`` on."""
-        out = []
+        out: list[ir.Value] = []
         for k, pointer in enumerate(pointers):
+            if k in self.beside:
+                out.append(self.next_to(out, k))
+                continue
             for d, index in enumerate(indices):
                 pointer = self.lanes.offset(pointer, self.b.mul(index, self.strides[k][axis + d]))
             out.append(pointer)
@@ -95,8 +99,11 @@ class Points(KernelWriter):
 
     def along(self, pointers: Sequence[ir.Value], v: ir.Value) -> list[ir.Value]:
         """Pointers moved to position ``v`` of the vector axis."""
-        out = []
+        out: list[ir.Value] = []
         for k, pointer in enumerate(pointers):
+            if k in self.beside:
+                out.append(self.next_to(out, k))
+                continue
             stride = self.strides[k][-1]
             if self.layout.access[k] == "adjacent":
                 stride = I64(self.item_bytes(k))
@@ -104,6 +111,11 @@ class Points(KernelWriter):
                 pointer if self.layout.access[k] == "same" else self.lanes.offset(pointer, self.b.mul(v, stride))
             )
         return out
+
+    def next_to(self, pointers: Sequence[ir.Value], k: int) -> ir.Value:
+        """Where an operand lies that is beside an earlier one, of which the pointers are known."""
+        other, distance = self.beside[k]
+        return self.lanes.offset(pointers[other], I64(distance))
 
     def operand(self, k: int) -> Node:
         graph = self.body.graph

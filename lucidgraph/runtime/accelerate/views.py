@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from ...dtypes import DType
 from ...ir import Node
 from ...ir.ops.window import WindowsBackward, positions
 from ...ir.types import Shape
+
+_BESIDE: Final = 64
+"""How many bytes lie between operands, at most, that have one pointer: the code has the distance in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,38 @@ class View:
         shape = (*self.shape[:axis], *count, *kernel, *self.shape[axis + len(kernel) :])
         strides = WindowsBackward.strides(self.strides, axis=axis, kernel=kernel, stride=stride, dilation=dilation)
         return replace(self, shape=shape, strides=strides)
+
+
+def moved(views: Iterable[View]) -> int:
+    """The bytes that pass between memory and the caches where these are read or written: what a stencil reads at
+    several places of a buffer, once."""
+    spans: dict[int, list[tuple[int, int, int]]] = {}
+    for view in views:
+        if view.size:
+            steps = [s * (n - 1) for n, s in zip(view.shape, view.strides, strict=True)]
+            low = view.offset + sum(s for s in steps if s < 0)
+            high = view.offset + sum(s for s in steps if s > 0) + view.dtype.itemsize
+            spans.setdefault(view.buffer, []).append((low, high, view.touched))
+    total = 0
+    for of in spans.values():
+        lows, highs, touched = zip(*of, strict=True)
+        total += min(max(highs) - min(lows), sum(touched))
+    return total
+
+
+def beside(inputs: Sequence[View], access: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """The inputs that lie next to an earlier one, wherever that is: which, of which, and how many bytes after it."""
+    first: dict[tuple[int, Shape, tuple[int, ...], DType], list[int]] = {}
+    found = []
+    for k, view in enumerate(inputs):
+        if access[k] == "adjacent":
+            others = first.setdefault((view.buffer, view.shape, view.strides, view.dtype), [])
+            near = next((j for j in others if abs(view.offset - inputs[j].offset) <= _BESIDE), None)
+            if near is None:
+                others.append(k)
+            else:
+                found.append((k, near, view.offset - inputs[near].offset))
+    return tuple(found)
 
 
 def row_major(shape: Shape, itemsize: int) -> tuple[int, ...]:
