@@ -37,6 +37,9 @@ near and take little memory."""
 _AGAIN: Final = 4
 """How many tiles must read a panel of b before it is worth a copy."""
 
+_NEAR: Final = 1 << 20
+"""What a kernel may read, in bytes, that its full values are an epilogue and are read again for its reductions."""
+
 
 def matmul(planner: Planner, node: Node) -> View:
     """c[…, m, n] = Σ_k a[…, m, k] b[…, k, n]. Half precision is multiplied in float32 and rounded once."""
@@ -130,7 +133,9 @@ def _with_epilogue(planner: Planner, node: Node, a: View, b: View) -> View | Non
     kernel goes on to reduce over rows, that comes after."""
     place = View.whole(-1, node.shape, node.dtype)
     readers = planner.followers.get(node, [])
-    if not readers or not place.size or not node.dtype.is_floating or node.dtype.is_half or _is_dot(planner, a, b, place):
+    if not readers or not place.size or not node.dtype.is_floating or node.dtype.is_half:
+        return None
+    if _is_dot(planner, a, b, place):
         return None
     a, b, out, vector = _arranged(planner, a, b, place)
     if vector or not _is_ours(planner, a, b, out):
@@ -143,7 +148,7 @@ def _with_epilogue(planner: Planner, node: Node, a: View, b: View) -> View | Non
             continue
         halves = None
         if any(n.op.reduces for n in graph.nodes):
-            if not holds_up_rows(Body(graph, full), reduced, found):
+            if not holds_up_rows(Body(graph, full), reduced, found, _NEAR):
                 continue
             halves = Halves(graph, full)
             graph = halves.full
