@@ -97,7 +97,7 @@ def test_generated_programs(eager: None, seed: int):
 def test_a_chain_ends_where_other_rows_are_read(eager: None):
     lg.set_threads(2)
     x, w = RNG.standard_normal((64, 64), np.float32), RNG.standard_normal((64, 64), np.float32)
-    assert chained(lambda x, w: lg.exp(x @ w) @ w, x, w) == 3
+    assert chained(lambda x, w: lg.exp(x @ w) @ w, x, w) == 2
     # The second product reads all rows of the first; a transposition moves them.
     assert chained(lambda x, w: w @ (x @ w), x, w) == 0
     assert chained(lambda x, w: lg.cumsum((x @ w).T, axis=0), x, w) == 0

@@ -18,12 +18,12 @@ from llvmlite import ir
 from ... import dtypes
 from ...dtypes import DType
 from ...ir import Graph, Node
-from ...ir.ops.core import Constant, Kernel
+from ...ir.ops.core import Kernel
 from ...ir.types import Shape
 from .body import Body
 from .domain import Axis, collapsed
 from .machine import Machine
-from .points import ELEMENTWISE
+from .points import evaluated
 from .values import I1, I32, I64, PTR, Lanes, Pair, Value, element_bytes, memory_type
 from .views import View
 from .writing import KernelWriter
@@ -282,12 +282,7 @@ class _Gathering(KernelWriter):
                 known[node] = self.lanes.load_same(node.dtype, places[k])
             else:
                 known[node] = self.lanes.load(node.dtype, places[k], self.stride(k), mask)
-        for node in graph.nodes:
-            if node.op is Constant:
-                known[node] = self.lanes.number(node.attrs["value"], node.dtype)
-            else:
-                args = [known[o] for o in node.operands]
-                known[node] = args[0] if node.op.view else ELEMENTWISE[node.name](self.lanes, node, args)
+        evaluated(self.lanes, graph, known)
         for k, node in enumerate(graph.outputs, start=len(graph.inputs)):
             self.lanes.store(known[node], node.dtype, places[k], self.stride(k), mask)
 

@@ -15,8 +15,10 @@ from typing import Final
 from llvmlite import ir
 
 from ...dtypes import DType
+from .body import Body
+from .finishing import Finish, FinishLayout
 from .machine import Machine
-from .values import I8, I32, I64, PTR, memory_type
+from .values import I1, I8, I32, I64, PTR, memory_type
 from .writing import KernelWriter
 
 WORDS: Final = ("m", "n", "k", "row_a", "step_a", "step_b", "column_b", "row_c", "pieces", "step", "by_rows", "packs",
@@ -25,8 +27,8 @@ WORDS: Final = ("m", "n", "k", "row_a", "step_a", "step_b", "column_b", "row_c",
 c; the pieces each product is split into, of ``step`` rows or columns; whether b is copied even where it need not be;
 how many rows are gone over before the next columns; the bytes between products of a batch; pointers."""
 
-_DEPTH: Final = 256
-"""How long the blocks of k are."""
+DEPTH: Final = 256
+"""How long the blocks of k are. A longer product's sums lie in ``c`` from block to block."""
 _HEIGHT: Final = 256
 """How many rows of a are gone over before the next block of k: with their block of a they stay in the second cache."""
 _NEAR: Final = 1 << 17
@@ -48,14 +50,15 @@ def tile(dtype: DType, machine: Machine) -> tuple[int, int]:
 
 def rows_together(m: int, n: int, k: int, packs: bool, dtype: DType, machine: Machine) -> int:
     """How many rows are gone over before the next columns."""
-    near = not packs and k <= _DEPTH and k * n * dtype.itemsize <= _NEAR
+    near = not packs and k <= DEPTH and k * n * dtype.itemsize <= _NEAR
     return _rows_of_tile(machine) if near and m * n * dtype.itemsize > _NEAR else _HEIGHT
 
 
-def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
-    """The kernel of products in ``dtype``: items are the pieces of a batch of products, as CBLAS's are."""
+def product_kernel(dtype: DType, machine: Machine, after: tuple[Body, FinishLayout] | None = None) -> ir.Module:
+    """The kernel of products in ``dtype``: items are the pieces of a batch of products, as CBLAS's are. ``after`` is
+    their epilogue."""
     module = ir.Module(name="product")
-    block = _Block(module, dtype, machine).fn
+    block = _Block(module, dtype, machine, after).fn
     w = KernelWriter(module, machine, 1)
     b = w.b
     args = {name: w.argument(k) for k, name in enumerate(WORDS)}
@@ -87,7 +90,8 @@ def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
         moved("c", b.mul(start, b.select(rows, args["row_c"], size))),
     ]
     strides = [args[name] for name in ("row_a", "step_a", "step_b", "column_b", "row_c")]
-    b.call(block, [m, n, args["k"], *strides, args["packs"], args["height"], *pointers])
+    place = [w.fn.args[0], which, b.select(rows, start, none), b.select(rows, none, start)] if after else []
+    b.call(block, [m, n, args["k"], *strides, args["packs"], args["height"], *pointers, *place])
     b.store(last, at)
     b.branch(head)
     b.position_at_end(after)
@@ -96,27 +100,38 @@ def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
 
 
 class _Block:
-    """``void block(m, n, k, row_a, step_a, step_b, column_b, row_c, packs, height, a, b, c)``: one product."""
+    """``void block(m, n, k, row_a, step_a, step_b, column_b, row_c, packs, height, a, b, c)``: one product. With an
+    epilogue, the kernel's arguments follow, the number of the product, and the first row and column."""
 
-    def __init__(self, module: ir.Module, dtype: DType, machine: Machine) -> None:
+    def __init__(
+        self, module: ir.Module, dtype: DType, machine: Machine, after: tuple[Body, FinishLayout] | None
+    ) -> None:  # fmt: skip
         self.dtype = dtype
         self.machine = machine
         self.element = memory_type(dtype)
         self.size = dtype.itemsize
         self.count = machine.lanes * 4 // self.size
-        w = KernelWriter(module, machine, self.count, name="block", args=[I64] * 10 + [PTR] * 3)
+        self.width = self.count * _VECTORS
+        self.keeps = after is None or after[1].keeps
+        self.finish = Finish(module, *after, dtype, machine, self.count, self.width).fn if after else None
+        place = [PTR, I64, I64, I64] if after else []
+        w = KernelWriter(module, machine, self.count, name="block", args=[I64] * 10 + [PTR] * 3 + place)
         w.fn.linkage = "internal"
         self.w, self.b, self.lanes, self.fn = w, w.b, w.lanes, w.fn
         (self.m, self.n, self.k, self.row_a, self.step_a, self.step_b, self.column_b, self.row_c, packs, high,
-         self.a, self.bs, self.c) = w.fn.args  # fmt: skip
-        self.width = self.count * _VECTORS
-        panel = w.variable(ir.ArrayType(I8, _DEPTH * self.width * self.size))
+         self.a, self.bs, self.c, *self.place) = w.fn.args  # fmt: skip
+        panel = w.variable(ir.ArrayType(I8, DEPTH * self.width * self.size))
         panel.align = 64
         self.panel = w.b.inttoptr(w.b.ptrtoint(panel, I64), PTR)
+        if after:
+            tile = w.variable(ir.ArrayType(I8, _rows_of_tile(machine) * self.width * self.size))
+            tile.align = 64
+            self.tile = w.b.inttoptr(w.b.ptrtoint(tile, I64), PTR)
         self.packs = self.b.icmp_signed("!=", packs, I64(0))
         with w.loop(I64(0), self.m, high) as self.row, self._depths() as (self.k0, self.depth):
             self.height = w.smaller(self.b.sub(self.m, self.row), high)
             self.inner = self.b.icmp_signed(">", self.k0, I64(0))
+            self.last = self.b.icmp_signed(">=", self.b.add(self.k0, I64(DEPTH)), self.k)
             with w.loop(I64(0), self.n, self.width) as self.column:
                 self._panel()
         self.b.ret_void()
@@ -126,8 +141,8 @@ class _Block:
         """Blocks of k: one at least, for an empty sum is 0."""
         b = self.b
         stop = b.select(b.icmp_signed(">", self.k, I64(1)), self.k, I64(1))
-        with self.w.loop(I64(0), stop, _DEPTH) as k0:
-            yield k0, self.w.smaller(b.sub(self.k, k0), I64(_DEPTH))
+        with self.w.loop(I64(0), stop, DEPTH) as k0:
+            yield k0, self.w.smaller(b.sub(self.k, k0), I64(DEPTH))
 
     def _panel(self) -> None:
         """Two vectors' columns of the result, all rows."""
@@ -236,8 +251,25 @@ class _Block:
         with b.if_then(self.inner):
             self._each(sums, rows, masks, out, lambda row, mask, place: b.store(
                 b.fadd(lanes.load(self.dtype, place, None, mask), b.load(row, typ=typ)), row))  # fmt: skip
-        self._each(sums, rows, masks, out, lambda row, mask, place: lanes.store(
-            b.load(row, typ=typ), self.dtype, place, None, mask))  # fmt: skip
+        with b.if_then(I1(1) if self.keeps else b.not_(self.last)):
+            self._each(sums, rows, masks, out, lambda row, mask, place: lanes.store(
+                b.load(row, typ=typ), self.dtype, place, None, mask))  # fmt: skip
+        if self.finish:
+            with b.if_then(self.last):
+                self._finish(sums, i, w.smaller(I64(height), b.add(last, I64(1))))
+
+    def _finish(self, sums: list[list[ir.Value]], i: ir.Value, rows: ir.Value) -> None:
+        """The epilogue of a tile, of its first ``rows`` rows."""
+        b, unit = self.b, self.count * self.size
+        for k, row in enumerate(sums):
+            for v, place in enumerate(row):
+                at = self._moved(self.tile, I64((k * _VECTORS + v) * unit))
+                b.store(b.load(place, typ=self.lanes.vector(self.element)), at, align=unit)
+        args, product, row, column = self.place
+        columns = self.w.smaller(b.sub(self.n, self.column), I64(self.width))
+        b.call(self.finish, [
+            args, product, b.add(row, i), b.add(column, self.column), rows, columns, self.tile
+        ])  # fmt: skip
 
     def _each(
         self, sums: list[list[ir.Value]], rows: list[ir.Value], masks: _Masks, out: ir.Value,
@@ -285,4 +317,4 @@ def transposed(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return rows
 
 
-__all__ = ["WORDS", "product_kernel", "rows_together", "tile"]
+__all__ = ["DEPTH", "WORDS", "product_kernel", "rows_together", "tile"]

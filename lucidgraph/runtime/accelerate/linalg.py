@@ -11,11 +11,14 @@ from ... import dtypes
 from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
 from ...ir.op import get
-from ...ir.ops.core import Input
+from ...ir.ops.core import Input, Kernel
 from . import blas, gemm
+from .body import Body, kernel_key, name_of
 from .chains import Lead
 from .commands import Addressed, Command
+from .finishing import Epilogue
 from .plan import Planner, Rule
+from .steps import Halves, holds_up_rows
 from .views import View
 
 _CALL: Final = 1 << 14
@@ -34,10 +37,16 @@ near and take little memory."""
 _AGAIN: Final = 4
 """How many tiles must read a panel of b before it is worth a copy."""
 
+_NEAR: Final = 1 << 20
+"""What a kernel may read, in bytes, that its full values are an epilogue and are read again for its reductions."""
+
 
 def matmul(planner: Planner, node: Node) -> View:
     """c[…, m, n] = Σ_k a[…, m, k] b[…, k, n]. Half precision is multiplied in float32 and rounded once."""
     a, b = (planner.view(o) for o in node.operands)
+    followed = _with_epilogue(planner, node, a, b)
+    if followed is not None:
+        return followed
     out = planner.temporary(node.shape, node.dtype)
     if not out.size:
         return out
@@ -54,23 +63,10 @@ def matmul(planner: Planner, node: Node) -> View:
 
 def product(planner: Planner, a: View, b: View, out: View, node: Node | None = None) -> None:
     """``out = a @ b`` in float32, float64 or complex; ``out`` is contiguous."""
+    a, b, out, vector = _arranged(planner, a, b, out)
     *batch, m, n = out.shape
     k = a.shape[-1]
-    if len(b.shape) == 2 and len(a.shape) > 2:
-        flat = a.reshaped((prod(batch) * m, k))
-        if flat is not None:
-            # One matrix for the whole batch: one tall product.
-            a, out, batch, m = (
-                flat,
-                replace(out, shape=(prod(batch) * m, n), strides=(n * out.dtype.itemsize, out.dtype.itemsize)),
-                [],
-                prod(batch) * m,
-            )
     library = planner.system.blas()
-    vector = bool(library.vectors) and min(m, n) == 1 and m * n * k >= library.vectors
-    if vector and n > 1:
-        a, b = _turned(b), _turned(a)
-        m, n = n, m
     if not vector and _is_ours(planner, a, b, out):
         _in_tiles(planner, a, b, out, node)
         return
@@ -114,14 +110,82 @@ def product(planner: Planner, a: View, b: View, out: View, node: Node | None = N
     made.products = {blas.WORDS.index("gemm"): blas.product_name(out.dtype, vector)}
 
 
+def _arranged(planner: Planner, a: View, b: View, out: View) -> tuple[View, View, View, bool]:
+    """A product as it is computed: of one matrix for the whole batch, one tall product; of a row and a matrix, its
+    transpose; and whether it is a matrix by a vector for the library."""
+    *batch, m, n = out.shape
+    k = a.shape[-1]
+    if len(b.shape) == 2 and len(a.shape) > 2:
+        flat = a.reshaped((prod(batch) * m, k))
+        if flat is not None:
+            a, m = flat, prod(batch) * m
+            out = replace(out, shape=(m, n), strides=(n * out.dtype.itemsize, out.dtype.itemsize))
+    library = planner.system.blas()
+    vector = bool(library.vectors) and min(m, n) == 1 and m * n * k >= library.vectors
+    if vector and n > 1:
+        a, b = _turned(b), _turned(a)
+        out = replace(out, shape=(*out.shape[:-2], n, m))
+    return a, b, out, vector
+
+
+def _with_epilogue(planner: Planner, node: Node, a: View, b: View) -> View | None:
+    """A product of ours, and an elementwise kernel that reads it, in one command; None where there is no such. If the
+    kernel goes on to reduce over rows, that comes after."""
+    place = View.whole(-1, node.shape, node.dtype)
+    readers = planner.followers.get(node, [])
+    if not readers or not place.size or not node.dtype.is_floating or node.dtype.is_half:
+        return None
+    if _is_dot(planner, a, b, place):
+        return None
+    a, b, out, vector = _arranged(planner, a, b, place)
+    if vector or not _is_ours(planner, a, b, out):
+        return None
+    for kernel in (n for n in readers if n.op is Kernel):
+        graph, (full, reduced) = kernel.attrs["body"], Kernel.domain(kernel.attrs["body"])
+        views = [place if o is node else planner.ready(o) for o in kernel.operands]
+        found = [v for v in views if v is not None]
+        if full != node.shape or len(found) < len(views) or found.count(place) != 1:
+            continue
+        halves = None
+        if any(n.op.reduces for n in graph.nodes):
+            if not holds_up_rows(Body(graph, full), reduced, found, _NEAR):
+                continue
+            halves = Halves(graph, full)
+            graph = halves.full
+        given = [found[k] for k in halves.full_inputs] if halves else found
+        if place not in given or any(v.shape != full for v in given):
+            continue
+        made = planner.results(kernel)
+        written = [made[k] for k in halves.full_outputs] if halves else list(made)
+        keeps = len(readers) > 1 or node in planner.graph.outputs
+        keeps = keeps or (halves is not None and place in [found[k] for k in halves.rows_inputs])
+        shape = (prod(out.shape[:-2]), *out.shape[-2:])
+        flat = [v.reshaped(shape) for v in (*given, *written)]
+        seen = [v for v in flat if v is not None]
+        product_of = planner.temporary(node.shape, node.dtype) if keeps or a.shape[-1] > gemm.DEPTH else place
+        if len(seen) < len(flat):
+            return None
+        after = Epilogue(Body(graph, full), seen, given.index(place), keeps)
+        _in_tiles(planner, a, b, replace(out, buffer=product_of.buffer), node, after)
+        if halves is not None:
+            read = [found[k] if found[k] is not place else product_of for k in halves.rows_inputs]
+            read += [written[k] for k in halves.rows_made]
+            planner.fused(halves.rows, read, [made[k] for k in halves.rows_outputs], kernel)
+        return product_of
+    return None
+
+
 def _command(
     planner: Planner, name: str, code: Addressed, names: tuple[str, ...], values: dict[str, int], a: View, b: View,
     out: View, items: int, node: Node | None,
 ) -> Command:  # fmt: skip
     words = [values.get(name, 0) for name in names]
     pointers = [(names.index(name), view) for name, view in (("a", a), ("b", b), ("c", out))]
-    cost = a.nbytes + b.nbytes + out.nbytes + out.size * a.shape[-1] // 2
-    return planner.command(name, code, words, pointers, items, cost, 1, node=node)
+    return planner.command(name, code, words, pointers, items, _cost(a, b, out), 1, node=node)
+
+
+def _cost(a: View, b: View, out: View) -> int:
+    return a.nbytes + b.nbytes + out.nbytes + out.size * a.shape[-1] // 2
 
 
 def _turned(x: View) -> View:
@@ -150,7 +214,9 @@ def _is_ours(planner: Planner, a: View, b: View, out: View) -> bool:
     return m * n * k < planner.system.blas().tiles and (not thin or m * n * k < _CALL)
 
 
-def _in_tiles(planner: Planner, a: View, b: View, out: View, node: Node | None) -> None:
+def _in_tiles(
+    planner: Planner, a: View, b: View, out: View, node: Node | None, after: Epilogue | None = None
+) -> None:  # fmt: skip
     """A product by our own kernel, which reads operands of any strides. Threads share rows or columns, as leaves the
     most loaded one less to do; copying b is part of that."""
     *batch, m, n = out.shape
@@ -181,14 +247,55 @@ def _in_tiles(planner: Planner, a: View, b: View, out: View, node: Node | None) 
         "packs": int(packs), "height": gemm.rows_together(m, n, k, packs, out.dtype, planner.machine),
         "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
-    code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
-    made = _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
+    if after is None:
+        code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
+        made = _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
+    else:
+        made = _finished(planner, a, b, out, values, count * pieces, node, after)
+    given = [(a, step_a, a.strides[-2]), (b, step_b, 0), *_beside(out, after)]
     if count > 1:
-        moves = [_apart(x, s) for x, s in ((a, step_a), (b, step_b), (out, m * n * itemsize))]
-        made.lead = Lead(count, moves, pieces)
+        made.lead = Lead(count, [_apart(x, step) for x, step, _ in given], pieces)
     elif by_rows:
-        moves = [_apart(a, a.strides[-2], rows=1), 0, n * itemsize]
+        moves = [_apart(x, step, rows=1) for x, _, step in given]
         made.lead = Lead(m, moves, step=gemm.WORDS.index("step"), count=gemm.WORDS.index("pieces"), most=m)
+
+
+def _beside(out: View, after: Epilogue | None) -> list[tuple[View, int, int]]:
+    """What a product reads and writes besides its operands, in the order of its pointers, with the bytes from product
+    to product and from row to row."""
+    itemsize = out.dtype.itemsize
+    *_, m, n = out.shape
+    own = [(out, m * n * itemsize, n * itemsize)] if out.buffer >= 0 else []
+    if after is None:
+        return own
+    views = [v for k, v in enumerate(after.views) if k != after.place]
+    first = len(views) - len(after.outputs)
+    others = [(v, v.strides[0], v.strides[1]) for v in views]
+    return [*others[:first], *own, *others[first:]]
+
+
+def _finished(
+    planner: Planner, a: View, b: View, out: View, values: dict[str, int], items: int, node: Node | None,
+    after: Epilogue,
+) -> Command:  # fmt: skip
+    """The command of a product with an epilogue."""
+    layout = after.layout(len(gemm.WORDS))
+    code = planner.code(
+        f"tiles {out.dtype.name} {kernel_key(after.body, layout)}",
+        lambda: gemm.product_kernel(out.dtype, planner.machine, (after.body, layout)),
+    )
+    places = [(layout.slot(k), v) for k, v in enumerate(after.views) if k != after.place]
+    first = len(places) - len(after.outputs)
+    own = [(gemm.WORDS.index("c"), out)] if out.buffer >= 0 else []
+    pointers = [(gemm.WORDS.index("a"), a), (gemm.WORDS.index("b"), b), *places[:first], *own, *places[first:]]
+    words = [*(values.get(name, 0) for name in gemm.WORDS), *after.words]
+    cost = _cost(a, b, out) + sum(v.touched for _, v in places)
+    cost += out.size * sum(n.op.work for n in after.body.graph.nodes) // 2
+    writes = len(own) + len(after.outputs)
+    made = planner.command(f"product {name_of(after.body)}", code, words, pointers, items, cost, writes, node=node)
+    made.replaces = after.replaces([a, b])
+    made.form = "with an epilogue"
+    return made
 
 
 def _apart(x: View, step: int, rows: int = 2) -> int:

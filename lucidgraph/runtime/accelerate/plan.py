@@ -19,7 +19,7 @@ from ...dtypes import DType
 from ...errors import UnsupportedError
 from ...ir import Graph, Node, TensorType
 from ...ir.evaluate import constant_array
-from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
+from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, Result, StopGradientBackward
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
 from .body import NEAR, PADDING, Body, Kept, Layout, Slots, is_short, kernel_key, lane_count, name_of
@@ -27,6 +27,7 @@ from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
 from .executor import BRIEF_COST, SHARED_COST
+from .finishing import followers
 from .gathered import INDICES, Gathered
 from .pieces import Pieces
 from .placing import Placing
@@ -91,6 +92,8 @@ class Planner:
         self.lazy = pieces.lazy(graph)
         self.shared = threads > 1 and sum(n.type.nbytes for n in (*graph.inputs, *graph.nodes)) >= SHARED_COST
         """Whether threads are likely to share the work."""
+        self.followers = followers(graph, "matmul")
+        """What reads each product, where a kernel does that may be its epilogue."""
         self.through = gathered.lazy(graph)
         """The gathers that kernels read through."""
         # Of the plan, not of the planner: that would be a circle, and hold what the graph captured.
@@ -159,9 +162,27 @@ class Planner:
         x = self.seen(node.operands[0])
         return pieces.seen(node, x) if isinstance(x, Pieces) else None
 
+    def ready(self, node: Node) -> View | None:
+        """Where a value lies, if it is there by now, or a view of what is."""
+        views: list[Node] = []
+        while node not in self.views:
+            if node.op is Result and node.operands[0] in self.views:
+                self.place(node)
+                break
+            if not node.op.view:
+                return None
+            views.append(node)
+            node = node.operands[0]
+        x: View | None = self.views[node][0]
+        for view in reversed(views):
+            x = viewed(view, x) if x is not None else None
+        return x
+
     # -- nodes
 
     def place(self, node: Node) -> None:
+        if node.op is Kernel and node in self.views:
+            return  # made with what it reads
         whole = self.in_pieces(node)
         if whole is not None:
             self.pieces[node] = whole
@@ -170,7 +191,7 @@ class Planner:
                 self.view(operand)
         elif node.op is Kernel:
             self.kernel(node)
-        elif node.name == "result":
+        elif node.op is Result:
             self.views[node] = (self.views[node.operands[0]][node.attrs["index"]],)
         elif node.op is Constant:
             self.views[node] = (self.constant(constant_array(node.attrs["value"], node.type), node.dtype),)
@@ -190,10 +211,7 @@ class Planner:
 
     def kernel(self, node: Node) -> None:
         body: Graph = node.attrs["body"]
-        made = tuple(
-            self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
-        )
-        self.views[node] = made
+        made = self.results(node)
         apart = [o for o in node.operands if o not in self.views and (o in self.pieces or o in self.through)]
         if apart and all(o in self.through for o in apart):
             self.by_index(node, made)
@@ -203,6 +221,13 @@ class Planner:
                 self.view(operand)
         if not apart or not self.by_boxes(node, made):
             self.fused(body, [self.view(o) for o in node.operands], made, node)
+
+    def results(self, node: Node) -> tuple[View, ...]:
+        """Where a kernel's results will lie."""
+        made = self.views[node] = tuple(
+            self.placing.of_kernel(node, k) or self.temporary(t.shape, t.dtype) for k, t in enumerate(node.types)
+        )
+        return made
 
     def by_index(self, node: Node, outputs: Sequence[View]) -> None:
         """An elementwise kernel that reads through indices."""

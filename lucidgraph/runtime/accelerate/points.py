@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from llvmlite import ir
 
-from ...ir import Node
+from ...ir import Graph, Node
 from ...ir.ops.core import Constant
 from . import arithmetic, compare, math
 from .body import STEPS, Body, Kept, Layout, Slots, lane_count, parts_of, pass_lanes
@@ -22,6 +22,16 @@ from .writing import KernelWriter
 
 ELEMENTWISE: Final = {**arithmetic.RULES, **compare.RULES, **math.RULES}
 """Every elementwise op that a kernel can hold."""
+
+
+def evaluated(lanes: Lanes, graph: Graph, known: dict[Node, Value]) -> None:
+    """The values of an elementwise graph's nodes, put to those of its inputs."""
+    for node in graph.nodes:
+        if node.op is Constant:
+            known[node] = lanes.number(node.attrs["value"], node.dtype)
+        else:
+            args = [known[o] for o in node.operands]
+            known[node] = args[0] if node.op.view else ELEMENTWISE[node.name](lanes, node, args)
 
 
 class At(NamedTuple):

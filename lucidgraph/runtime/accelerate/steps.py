@@ -239,8 +239,11 @@ def without(view: View, axes: tuple[int, ...], rank: int) -> View:
     return replace(view, shape=tuple(view.shape[k] for k in own), strides=tuple(view.strides[k] for k in own))
 
 
-def holds_up_rows(body: Body, reduced: tuple[int, ...], inputs: Sequence[View]) -> bool:
-    """Whether a kernel of little memory goes over all rows for its reductions, though its full values do not.
+def holds_up_rows(
+    body: Body, reduced: tuple[int, ...], inputs: Sequence[View], most: int = BRIEF_COST
+) -> bool:  # fmt: skip
+    """Whether a kernel of little memory, ``most`` bytes, goes over all rows for its reductions, though its full values
+    do not.
 
     Alone, these can be in a chain with what makes the rows and what reads them; and reading them again for the
     reductions costs less than threads that wait for each other.
@@ -250,7 +253,7 @@ def holds_up_rows(body: Body, reduced: tuple[int, ...], inputs: Sequence[View]) 
         0 in reduced
         and 0 < len(full) < len(body.graph.outputs)
         and all(body.level[n] == 0 for n in full)
-        and sum(v.touched for v in inputs) <= BRIEF_COST
+        and sum(v.touched for v in inputs) <= most
     )
 
 
