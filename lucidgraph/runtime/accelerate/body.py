@@ -17,6 +17,8 @@ EXPENSIVE_FLOPS: Final = 4
 """The code of an op of so many is not written twice."""
 _DEAR: Final = 12
 """Instructions an element from which a value is kept for the next pass rather than computed again."""
+MOST: Final = 4
+"""Registers that a vector may have."""
 NEAR: Final = {-1: "back", 2: "every 2", 3: "every 3", 4: "every 4"}
 """The strides, in elements, at which whole vectors are read and the lanes picked out of them."""
 STEPS: Final = {name: step for step, name in NEAR.items()}
@@ -28,16 +30,16 @@ class Layout:
 
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
     operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or
-    ``"strided"``. A ``short`` vector axis does not fill two vectors. Pieces of a long reduction are cut ``across``:
-    along the last of the reduced axes that is not the vectors'. Where rows are short and nothing is reduced, an item is
-    a block of another axis: the ``within``-th last of the outer ones, and all of those after it.
+    ``"strided"``. A vector has ``most`` registers at most, which a short axis fills. Pieces of a long reduction are cut
+    ``across``: along the last of the reduced axes that is not the vectors'. Where rows are short and nothing is
+    reduced, an item is a block of another axis: the ``within``-th last of the outer ones, and all of those after it.
     """
 
     columns: bool
     outer: int
     reduced: int
     access: tuple[str, ...]
-    short: bool
+    most: int
     across: bool
     within: int = 0
 
@@ -141,17 +143,17 @@ class Body:
         return list(found)
 
 
-def pass_lanes(body: Body, level: int, machine: Machine, short: bool) -> int:
-    """Two or four registers a vector where there is little to do with each element, one where there is much."""
+def pass_lanes(body: Body, level: int, machine: Machine, most: int) -> int:
+    """Two or four registers a vector (at ``most``) where there is little to do with each element, else one."""
     work = body.work(level)
-    if short or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work) or len(work) > 24:
+    if any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work) or len(work) > 24:
         return machine.lanes
-    return machine.lanes * (4 if body.folds(level) and len(work) <= 4 else 2)
+    return machine.lanes * min(MOST if body.folds(level) and len(work) <= 4 else 2, most)
 
 
-def lane_count(body: Body, machine: Machine, short: bool = False) -> int:
+def lane_count(body: Body, machine: Machine, most: int = MOST) -> int:
     """The lanes of a kernel by columns: those that suit its dearest pass."""
-    return min(pass_lanes(body, level, machine, short) for level in range(body.passes))
+    return min(pass_lanes(body, level, machine, most) for level in range(body.passes))
 
 
 PADDING: Final = 64
@@ -195,6 +197,6 @@ def kernel_key(body: Body, layout: object) -> str:
 
 
 __all__ = [
-    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key", "lane_count",
-    "name_of", "parts_of", "pass_lanes",
+    "EXPENSIVE_FLOPS", "MOST", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key",
+    "lane_count", "name_of", "parts_of", "pass_lanes",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, StopGradientBackward
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
-from .body import NEAR, PADDING, Body, Kept, Layout, Slots, kernel_key, lane_count, name_of
+from .body import MOST, NEAR, PADDING, Body, Kept, Layout, Slots, kernel_key, lane_count, name_of
 from .chains import Lead, chain_kernel
 from .commands import STOP, Addressed, Command, Plan
 from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
@@ -246,7 +246,7 @@ class Planner:
         )  # fmt: skip
         known: dict[Layout, Addressed] = {}
         for box, own in zip(views, axes, strict=True):
-            self.nest(body, own, columns, box[:inputs], box[inputs:], node, short=False, known=known)
+            self.nest(body, own, columns, box[:inputs], box[inputs:], node, most=MOST, known=known)
         return True
 
     # -- commands
@@ -333,7 +333,7 @@ class Planner:
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
         node: Node | None, limit: int = _NO_LIMIT, pieces: int = _NO_LIMIT, count: int | None = None,
-        short: bool | None = None, known: dict[Layout, Addressed] | None = None, across: bool = False,
+        most: int | None = None, known: dict[Layout, Addressed] | None = None, across: bool = False,
     ) -> None:  # fmt: skip
         """One command: the axes in the order outer, reduced, vector."""
         vector = axes[-1]
@@ -354,10 +354,11 @@ class Planner:
                 step = vector.strides[k] // view.dtype.itemsize
                 near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
                 access.append(NEAR.get(step, "strided") if near else "strided")
-        if short is None:
-            short = vector.size < 2 * self.machine.lanes
+        if most is None:
+            filled = vector.size // self.machine.lanes
+            most = 1 if filled < 2 else MOST if columns or filled >= 2 * MOST else 2
         within, block = _short_rows(body, columns, outer, vector)
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within)
+        layout = Layout(columns, len(outer), len(inner), tuple(access), most, columns or across, within)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -365,7 +366,7 @@ class Planner:
             known[layout] = code
         slots = Slots(layout)
         items = [v.dtype.itemsize for v in views]
-        lanes = lane_count(body, self.machine, short)
+        lanes = lane_count(body, self.machine, most)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
