@@ -19,6 +19,8 @@ _MUCH: Final = 24
 """So many values an element are much to do."""
 _DEAR: Final = 12
 """Instructions an element from which a value is kept for the next pass rather than computed again."""
+MOST: Final = 4
+"""Registers that a vector may have."""
 NEAR: Final = {-1: "back", 2: "every 2", 3: "every 3", 4: "every 4"}
 """The strides, in elements, at which whole vectors are read and the lanes picked out of them."""
 STEPS: Final = {name: step for step, name in NEAR.items()}
@@ -30,18 +32,18 @@ class Layout:
 
     ``columns``: vectors lie along a kept axis. ``outer`` and ``reduced`` count the other axes. ``access`` says of each
     operand (inputs, then outputs) how it moves along the vectors: ``"adjacent"``, ``"same"``, one of ``NEAR`` or
-    ``"strided"``. Along a ``short`` vector axis vectors are narrow. Pieces of a long reduction are cut ``across``:
-    along the last of the reduced axes that is not the vectors'. Where rows are short and nothing is reduced, an item is
-    a block of another axis: the ``within``-th last of the outer ones, and all of those after it. ``beside``: operands
-    that lie next to an earlier one, wherever that is: which, of which, and how many bytes after it; they need no
-    pointers of their own.
+    ``"strided"``. A vector has ``most`` registers at most, which a short axis fills. Pieces of a long reduction are cut
+    ``across``: along the last of the reduced axes that is not the vectors'. Where rows are short and nothing is
+    reduced, an item is a block of another axis: the ``within``-th last of the outer ones, and all of those after it.
+    ``beside``: operands that lie next to an earlier one, wherever that is: which, of which, and how many bytes after
+    it; they need no pointers of their own.
     """
 
     columns: bool
     outer: int
     reduced: int
     access: tuple[str, ...]
-    short: bool
+    most: int
     across: bool
     within: int = 0
     beside: tuple[tuple[int, int, int], ...] = ()
@@ -146,32 +148,36 @@ class Body:
         return list(found)
 
 
-def pass_lanes(body: Body, level: int, machine: Machine, short: bool) -> int:
-    """Two or four registers a vector where there is little to do with each element, one where there is much."""
+def pass_lanes(body: Body, level: int, machine: Machine, most: int) -> int:
+    """Two or four registers a vector (at ``most``) where there is little to do with each element, else one."""
     work = body.work(level)
-    if short or any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work):
+    if any(n.op.flops_per_element >= EXPENSIVE_FLOPS for n in work):
         return machine.lanes
     much = len(work) > _MUCH
     if body.folds(level):
-        return machine.lanes * (1 if much else 4 if len(work) <= 4 else 2)
+        return machine.lanes * min(1 if much else MOST if len(work) <= 4 else 2, most)
     # Where nothing is reduced, what is held at a time is values: these count by their bytes.
     wide = any(n.dtype.itemsize > 4 for n in (*body.graph.inputs, *work))
-    return machine.lanes * (1 if much else 2) // (2 if wide else 1)
+    return machine.lanes * min(1 if much else 2, most) // (2 if wide else 1)
 
 
-def is_short(body: Body, columns: bool, size: int, machine: Machine) -> bool:
-    """Whether wider vectors would go far beyond the end of an axis of this size; states of columns are kept in wide
-    ones all the same."""
-    if size < 2 * machine.lanes or (columns and any(n.op.reduces for n in body.graph.nodes)):
-        return size < 2 * machine.lanes
-    widest = max(pass_lanes(body, level, machine, False) for level in range(body.passes))
-    wide, narrow = (-(-size // lanes) * lanes for lanes in (widest, machine.lanes))
-    return 8 * wide > 9 * narrow
+def most_registers(body: Body, columns: bool, size: int, machine: Machine) -> int:
+    """How many registers a vector may have along an axis of this size: no more than it fills, or nearly; states of
+    columns are kept in wide ones all the same."""
+    filled = size // machine.lanes
+    if filled < 2:
+        return 1
+    if not columns or not any(n.op.reduces for n in body.graph.nodes):
+        widest = max(pass_lanes(body, level, machine, MOST) for level in range(body.passes))
+        wide, narrow = (-(-size // lanes) * lanes for lanes in (widest, machine.lanes))
+        if 8 * wide > 9 * narrow:
+            return 1
+    return MOST if columns or filled >= 2 * MOST else 2
 
 
-def lane_count(body: Body, machine: Machine, short: bool = False) -> int:
+def lane_count(body: Body, machine: Machine, most: int = MOST) -> int:
     """The lanes of a kernel by columns: those that suit its dearest pass."""
-    return min(pass_lanes(body, level, machine, short) for level in range(body.passes))
+    return min(pass_lanes(body, level, machine, most) for level in range(body.passes))
 
 
 PADDING: Final = 64
@@ -215,6 +221,6 @@ def kernel_key(body: Body, layout: object) -> str:
 
 
 __all__ = [
-    "EXPENSIVE_FLOPS", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "is_short", "kernel_key",
-    "lane_count", "name_of", "parts_of", "pass_lanes",
+    "EXPENSIVE_FLOPS", "MOST", "NEAR", "PADDING", "STEPS", "Body", "Kept", "Layout", "Slots", "kernel_key",
+    "lane_count", "most_registers", "name_of", "parts_of", "pass_lanes",
 ]  # fmt: skip

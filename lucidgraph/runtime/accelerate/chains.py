@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from llvmlite import ir
 
+from .body import Slots
+from .domain import Axis
 from .executor import BRIEF_COST, SIGNAL_COST
 from .machine import Machine
 from .pool import KERNEL
@@ -287,4 +289,31 @@ def chain_kernel(machine: Machine) -> ir.Module:
     return module
 
 
-__all__ = ["ChainCode", "Lead", "Member", "chain_kernel", "chains_of", "joined"]
+def lead_of(
+    slots: Slots, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int], items: int,
+    together: tuple[int, int],
+) -> Lead | None:  # fmt: skip
+    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept. ``together``: how many of
+    the vectors' axis an item takes, and how many of an outer one."""
+    layout = slots.layout
+    if outer:
+        first, others = outer[0], [*outer[1:], *inner, vector]
+    elif layout.columns:
+        first, others = vector, list(inner)
+    else:
+        return None
+    moves = []
+    for k, itemsize in enumerate(itemsizes):
+        move = first.strides[k]
+        apart = all(a.strides[k] >= 0 for a in others) and itemsize + sum(
+            a.strides[k] * (a.size - 1) for a in others if a.size
+        ) <= move
+        moves.append(move if apart else 0)
+    if outer and layout.within == len(outer):
+        return Lead(first.size, moves, step=slots.head("block"), count=slots.head("blocks"), most=together[1])
+    if outer:
+        return Lead(first.size, moves, items // max(first.size, 1))
+    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=together[0])
+
+
+__all__ = ["ChainCode", "Lead", "Member", "chain_kernel", "chains_of", "joined", "lead_of"]

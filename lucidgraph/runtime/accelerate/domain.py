@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from ...ir.types import Shape
 from .body import NEAR, Body
 from .views import View
+
+_SHORT: Final = 256
+"""Elements up to which a vectors' axis is short: several of them are one item of work."""
+_SHORT_POINTS: Final = 1 << 15
+_ITEM: Final = 1 << 11
+"""How many elements such an item has, about; with less than a part of them along one axis, it is of several."""
+_FEW: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +113,18 @@ def ordered(axes: list[Axis], itemsizes: Sequence[int], lanes: int, inputs: int)
     outer = [a for a in rest if not a.reduced]
     inner = [a for a in rest if a.reduced]
     return [*outer, *inner, vector], not vector.reduced
+
+
+def short_rows(body: Body, columns: bool, outer: Sequence[Axis], vector: Axis) -> tuple[int, int]:
+    """How many of the outer axes lie within an item, and how much of the first of these does; 0 where rows are long
+    enough, or something is reduced."""
+    points = vector.size * prod(a.size for a in outer)
+    if not columns or not outer or vector.size > _SHORT or points < _SHORT_POINTS or body.passes > 1:
+        return 0, 1
+    if any(n.op.reduces for n in body.graph.nodes):
+        return 0, 1
+    within, beside = 1, vector.size
+    while within < len(outer) and beside * outer[-within].size < _ITEM // _FEW:
+        beside *= outer[-within].size
+        within += 1
+    return within, max(min(_ITEM // max(beside, 1), outer[-within].size), 1)

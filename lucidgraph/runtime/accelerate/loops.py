@@ -54,7 +54,7 @@ class _Kernel(Points):
         """Whether full outputs could go past the caches: where they are written a line at a time."""
         first, outputs = len(self.inputs), self.body.graph.outputs
         whole = [n for k, n in enumerate(outputs) if self.layout.access[first + k] == "adjacent"]
-        return not self.layout.short and any(n.shape == self.body.full and not n.dtype.is_complex for n in whole)
+        return self.layout.most > 1 and any(n.shape == self.body.full and not n.dtype.is_complex for n in whole)
 
     # -- the nest
 
@@ -136,8 +136,11 @@ class _Kernel(Points):
 
     def bound_last(self, row: ir.Value) -> None:
         """The last reduced axis may be one of several pieces of a longer one, the final piece shorter."""
-        b = self.b
-        row = b.srem(row, self.pieces)
+        b, number = self.b, self.variable(I64)
+        b.store(row, number)
+        with b.if_then(b.icmp_signed(">=", row, self.pieces), likely=False):  # a division is dear
+            b.store(b.srem(row, self.pieces), number)
+        row = b.load(number, typ=I64)
         self.row_vector, self.row_reduced = self.vector, list(self.reduced_sizes)
         if not self.layout.across:
             self.row_vector = self.smaller(self.vector, b.sub(self.limit, b.mul(row, self.vector)))

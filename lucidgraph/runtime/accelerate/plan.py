@@ -22,17 +22,17 @@ from ...ir.evaluate import constant_array
 from ...ir.ops.core import Captured, CastBackward, Constant, Input, Kernel, Result, StopGradientBackward
 from ...ir.types import Shape
 from . import gathered, loops, pieces, tiles
-from .body import NEAR, PADDING, Body, Kept, Layout, Slots, is_short, kernel_key, lane_count, name_of
-from .chains import Lead, chain_kernel
+from .body import MOST, NEAR, PADDING, Body, Kept, Layout, Slots, kernel_key, lane_count, most_registers, name_of
+from .chains import chain_kernel, lead_of
 from .commands import STOP, Addressed, Command, Plan
-from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered
+from .domain import Axis, axes_of, by_memory, collapsed, forward, ordered, short_rows
 from .executor import BRIEF_COST, SHARED_COST
 from .finishing import followers
 from .gathered import INDICES, Gathered
 from .pieces import Pieces
 from .placing import Placing
 from .settling import Settling
-from .steps import Halves, Levels, Split, Steps, holds_up_rows, in_levels, split_of
+from .steps import Halves, Levels, Split, Steps, holds_up_rows, in_levels, kept_stride, split_of
 from .system import SYSTEM, System
 from .tiles import Tile, tile_of
 from .turning import WORDS as TURNING
@@ -41,12 +41,6 @@ from .unrolled import unrolled
 from .views import View, beside, moved, viewed
 
 _CHUNK: Final = 1 << 14
-_SHORT: Final = 256
-"""Elements up to which a vectors' axis is short: several of them are one item of work."""
-_SHORT_POINTS: Final = 1 << 15
-_ITEM: Final = 1 << 11
-"""How many elements such an item has, about; with less than a part of them along one axis, it is of several."""
-_FEW: Final = 8
 _CACHE_SHARE: Final = 1.6
 """What a command moves, as a share of the last cache, from which its results are written past the caches."""
 _KEPT_BYTES: Final = 1 << 22
@@ -275,7 +269,7 @@ class Planner:
         )  # fmt: skip
         known: dict[Layout, Addressed] = {}
         for box, own in zip(views, axes, strict=True):
-            self.nest(body, own, columns, box[:inputs], box[inputs:], node, short=False, known=known)
+            self.nest(body, own, columns, box[:inputs], box[inputs:], node, most=MOST, known=known)
         return True
 
     # -- commands
@@ -362,7 +356,7 @@ class Planner:
     def nest(
         self, body: Body, axes: list[Axis], columns: bool, inputs: Sequence[View], outputs: Sequence[View],
         node: Node | None, limit: int = _NO_LIMIT, pieces: int = _NO_LIMIT, count: int | None = None,
-        short: bool | None = None, known: dict[Layout, Addressed] | None = None, across: bool = False,
+        most: int | None = None, known: dict[Layout, Addressed] | None = None, across: bool = False,
     ) -> None:  # fmt: skip
         """One command: the axes in the order outer, reduced, vector."""
         vector = axes[-1]
@@ -383,11 +377,11 @@ class Planner:
                 step = vector.strides[k] // view.dtype.itemsize
                 near = k < len(inputs) and not view.dtype.is_complex and vector.strides[k] == step * view.dtype.itemsize
                 access.append(NEAR.get(step, "strided") if near else "strided")
-        if short is None:
-            short = is_short(body, columns, vector.size, self.machine)
-        within, block = _short_rows(body, columns, outer, vector)
+        if most is None:
+            most = most_registers(body, columns, vector.size, self.machine)
+        within, block = short_rows(body, columns, outer, vector)
         next_to = beside(inputs, access) if known is None else ()
-        layout = Layout(columns, len(outer), len(inner), tuple(access), short, columns or across, within, next_to)
+        layout = Layout(columns, len(outer), len(inner), tuple(access), most, columns or across, within, next_to)
         code = known.get(layout) if known is not None else None
         if code is None:
             code = self.code(kernel_key(body, layout), lambda: loops.build(body.graph, body.full, layout, self.machine))
@@ -395,7 +389,7 @@ class Planner:
             known[layout] = code
         slots = Slots(layout)
         items = [v.dtype.itemsize for v in views]
-        lanes = lane_count(body, self.machine, short)
+        lanes = lane_count(body, self.machine, most)
         words = [0] * slots.total
         points = prod(a.size for a in axes)
         rows = prod(a.size for a in outer)
@@ -435,7 +429,7 @@ class Planner:
         if body.passes > 1:
             made.form += f", {body.passes} times over each"
         if limit == _NO_LIMIT:
-            made.lead = _lead(slots, outer, inner, vector, items, items_of, (chunk, block))
+            made.lead = lead_of(slots, outer, inner, vector, items, items_of, (chunk, block))
         if kept.count:
             self.scratch_of.append((made, slots.head("scratch")))
             self.plan.scratch = max(self.plan.scratch, head["scratch_stride"] * self.threads)
@@ -506,7 +500,7 @@ class Planner:
                 if axis is outer:
                     moves.append(view.strides[-1])
                 else:
-                    moves.append(0 if axis.reduced else _kept_stride(view, kept, axis))
+                    moves.append(0 if axis.reduced else kept_stride(view, kept, axis))
             table.append(Axis(axis.size, axis.reduced, (*moves, *full)))
         partial = Body(steps.partial, body.full)
         results = [*partials, *(outputs[k] for k in steps.written)]
@@ -587,48 +581,6 @@ def _room(plan: Plan, node: Node) -> View:
     return View.whole(plan.buffer("temporary", node.type.nbytes), node.shape, node.dtype)
 
 
-def _short_rows(body: Body, columns: bool, outer: Sequence[Axis], vector: Axis) -> tuple[int, int]:
-    """How many of the outer axes lie within an item, and how much of the first of these does; 0 where rows are long
-    enough, or something is reduced."""
-    points = vector.size * prod(a.size for a in outer)
-    if not columns or not outer or vector.size > _SHORT or points < _SHORT_POINTS or body.passes > 1:
-        return 0, 1
-    if any(n.op.reduces for n in body.graph.nodes):
-        return 0, 1
-    within, beside = 1, vector.size
-    while within < len(outer) and beside * outer[-within].size < _ITEM // _FEW:
-        beside *= outer[-within].size
-        within += 1
-    return within, max(min(_ITEM // max(beside, 1), outer[-within].size), 1)
-
-
-def _lead(
-    slots: Slots, outer: Sequence[Axis], inner: Sequence[Axis], vector: Axis, itemsizes: Sequence[int], items: int,
-    together: tuple[int, int],
-) -> Lead | None:  # fmt: skip
-    """The rows of a kernel: its first axis, or the vectors' where that is the only one kept. ``together``: how many of
-    the vectors' axis an item takes, and how many of an outer one."""
-    layout = slots.layout
-    if outer:
-        first, others = outer[0], [*outer[1:], *inner, vector]
-    elif layout.columns:
-        first, others = vector, list(inner)
-    else:
-        return None
-    moves = []
-    for k, itemsize in enumerate(itemsizes):
-        move = first.strides[k]
-        apart = all(a.strides[k] >= 0 for a in others) and itemsize + sum(
-            a.strides[k] * (a.size - 1) for a in others if a.size
-        ) <= move
-        moves.append(move if apart else 0)
-    if outer and layout.within == len(outer):
-        return Lead(first.size, moves, step=slots.head("block"), count=slots.head("blocks"), most=together[1])
-    if outer:
-        return Lead(first.size, moves, items // max(first.size, 1))
-    return Lead(first.size, moves, step=slots.head("chunk"), count=slots.head("chunks"), most=together[0])
-
-
 def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) -> dict[int, list[int]]:
     """The inputs that an output may overwrite: read at the same places, and before any full value is written."""
     full = [k for k, n in enumerate(body.graph.outputs) if n.shape == body.full]
@@ -641,16 +593,6 @@ def _replaceable(body: Body, inputs: Sequence[View], outputs: Sequence[View]) ->
         others = [v.buffer for v in inputs if (v.strides, v.shape, v.offset) != (out.strides, out.shape, out.offset)]
         found[out.buffer] = [b for b in same if b not in others]
     return found
-
-
-def _kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
-    """The stride of a partial result (kept axes in order, then pieces) along a kept axis of the domain."""
-    stride = view.strides[-1] * view.shape[-1]
-    for other in reversed(kept):
-        if other is axis:
-            return stride
-        stride *= other.size
-    raise AssertionError("the axis is a kept one")
 
 
 def single(op: Any, shape: Shape, dtype: DType, attrs: dict[str, Any]) -> Graph:

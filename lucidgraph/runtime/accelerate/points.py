@@ -61,7 +61,7 @@ class Points(KernelWriter):
     """Writes points; the loops around them are another's."""
 
     def __init__(self, body: Body, layout: Layout, machine: Machine, module: ir.Module) -> None:
-        super().__init__(module, machine, lane_count(body, machine, layout.short))
+        super().__init__(module, machine, lane_count(body, machine, layout.most))
         self.body = body
         self.layout = layout
         self.slots = Slots(layout)
@@ -79,7 +79,7 @@ class Points(KernelWriter):
         widths = (
             [machine.lanes]
             if layout.columns
-            else [pass_lanes(body, k, machine, layout.short) for k in range(body.passes)]
+            else [pass_lanes(body, k, machine, layout.most) for k in range(body.passes)]
         )
         self.by_pass = [Lanes(self.b, width, machine) for width in widths]
         self.number: ir.Value = I64(0)

@@ -286,3 +286,13 @@ class Halves:
                 body.append(new[node])
         given = [graph.inputs[k] for k in self.rows_inputs] + [new[first[k]] for k in self.rows_made]
         self.rows = Graph(given, body, [new[n] for n in last], "explicit")
+
+
+def kept_stride(view: View, kept: Sequence[Axis], axis: Axis) -> int:
+    """The stride of a partial result (kept axes in order, then pieces) along a kept axis of the domain."""
+    stride = view.strides[-1] * view.shape[-1]
+    for other in reversed(kept):
+        if other is axis:
+            return stride
+        stride *= other.size
+    raise AssertionError("the axis is a kept one")

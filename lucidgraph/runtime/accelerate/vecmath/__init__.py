@@ -8,9 +8,9 @@ the builder may stand in a new block; they add internal functions to the module 
 
 "Greatest error: a / b ulp" in the descriptions is what was measured for binary32 / binary64 with fused multiply-add:
 one-argument functions of binary32 over all 2**32 arguments, the others over some million samples (erf of binary64:
-sixty thousand), without the instructions of AVX-512. With them binary32's exp, logarithms, sigmoid, tanh and erf look
-numbers up in registers (`registers`, `pieces`) and err no more. Without fused multiply-add smaller samples differ from
-them by at most 0.4 ulp.
+sixty thousand). With the instructions of AVX-512 binary32's exp, logarithms, sigmoid, tanh and erf look numbers up in
+registers (`registers`, `pieces`): the figure is that of the form that errs more. Without fused multiply-add smaller
+samples differ from them by at most 0.4 ulp.
 """
 
 from __future__ import annotations
