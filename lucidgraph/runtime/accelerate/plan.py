@@ -42,12 +42,15 @@ from .views import View, beside, moved, viewed
 
 _CHUNK: Final = 1 << 14
 _CACHE_SHARE: Final = 1.6
-"""What a command moves, as a share of the last cache, from which its results are written past the caches."""
+_SHARE_BESIDE_BLOCKS: Final = 0.75
+"""What a command moves, as a share of the last cache, from which its results are written past the caches: by columns,
+blocks that are gone over several times need the room."""
 _KEPT_BYTES: Final = 1 << 22
 _BLOCK_BYTES: Final = 1 << 21
 _STRIP_BYTES: Final = 1 << 19
+_STRIP: Final = 64
 """A block of columns of more bytes, which is gone over several times, is made of strips that the second cache keeps:
-short pieces of rows cost less than reading from further away again."""
+pieces of rows cost less than reading from further away again, if they are of so many columns."""
 _NO_LIMIT: Final = (1 << 62) - 1
 
 @final
@@ -401,11 +404,12 @@ class Planner:
         kept_stride = (prod(a.size for a in inner) * span + PADDING) * kept.cell
         touched = sum(v.touched for v in views)
         written = sum(v.nbytes for v, n in zip(outputs, body.graph.outputs, strict=True) if n.shape == body.full)
+        share = _SHARE_BESIDE_BLOCKS if columns and body.passes > 1 else _CACHE_SHARE
         head = {
             "vector": vector.size, "chunk": max(chunk, 1), "chunks": max(chunks, 1), "limit": limit, "pieces": pieces,
             "count": folded if count is None else count, "kept_stride": kept_stride,
             "scratch_stride": kept_stride * kept.count,
-            "past": int(written > 0 and moved(views) > self.system.cache * _CACHE_SHARE), "block": block, "blocks": 1,
+            "past": int(written > 0 and moved(views) > self.system.cache * share), "block": block, "blocks": 1,
         }  # fmt: skip
         items_of = rows * chunks
         if within:
@@ -458,7 +462,7 @@ class Planner:
                 wanted = min(wanted, _KEPT_BYTES // max(folded * kept.cell * kept.count, 1))
             wanted = min(wanted, -(-size * rows // self.threads))
             column = folded * sum(n.dtype.itemsize for n in body.graph.inputs if body.is_full[n])
-            if body.passes > 1 and lanes * column <= _BLOCK_BYTES < wanted * column:
+            if body.passes > 1 and _STRIP * column <= _STRIP_BYTES and wanted * column > _BLOCK_BYTES:
                 wanted = _STRIP_BYTES // column
         return max(min(wanted, size + lanes - 1), lanes) // lanes * lanes
 
