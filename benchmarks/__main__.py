@@ -25,7 +25,7 @@ from benchmarks.processes import Process, locked
 from benchmarks.results import OUT, save, seconds
 from benchmarks.workloads import WORKLOADS
 
-SPINNING: Final = 0.06
+SPINNING: Final = 0.1
 """Seconds for which threads spin after their work, as OpenBLAS's and OpenMP's do: who comes next would share a
 processor with them."""
 

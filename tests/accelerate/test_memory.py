@@ -137,7 +137,7 @@ def test_the_arena_gives_no_byte_twice():
 
 @linux
 def test_10_000_calls_of_changing_sizes(monkeypatch):
-    """One compilation for all sizes of a rank, whatever the number of programs; memory stays as it is."""
+    """A few compilations for all sizes of a rank, whatever the number of programs; memory stays as it is."""
     monkeypatch.setattr(config, "disk_cache", False)
     compilations = []
     make = machine.Compiler.own
@@ -156,7 +156,7 @@ def test_10_000_calls_of_changing_sizes(monkeypatch):
                 np.testing.assert_allclose(s, (x * x * 0.375).sum(1), rtol=1e-12)
 
     calls(1000)
-    assert 1 <= len(compilations) <= 6  # short axes, and longer ones, have vectors that they fill
+    assert 1 <= len(compilations) <= 6  # two kernels, each for rows of three lengths
     done = len(compilations)
     gc.collect()
     before = resident()

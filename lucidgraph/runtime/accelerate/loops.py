@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from llvmlite import ir
 
@@ -34,7 +34,6 @@ _TOGETHER: Final = 32
 """How many rows a reduction by columns takes into sums of the near type."""
 _LONG: Final = 64
 """Code of more ops than these is not written twice."""
-_NEAR_STEPS: Final = 1 << 16
 _FIRST: Final = I64(0)
 
 
@@ -184,12 +183,8 @@ class _Kernel(Points):
         at the start if a sum has overflowed."""
         b, count = self.b, self.lanes.count
         whole = self.whole_vectors(I64(0), self.row_vector)
-        near: dict[Sum, ir.Value] = {}
-        steps = _NEAR_STEPS
-        for fold, _ in states:
-            if isinstance(fold, Sum) and fold.near:
-                steps = min(steps, fold.near.steps)
-                near[fold] = self.near_variable(fold)
+        near = {fold: self.near_variable(fold) for fold, _ in states if isinstance(fold, Sum) and fold.near}
+        steps = min(fold.near_steps for fold in near)
         with self.reduced_loops() as (indices, number):
             emit = self.point_of_row(level, indices, b.mul(number, padded), states, near)
             with self.loop(I64(0), whole, count * steps) as begin:
@@ -266,9 +261,10 @@ class _Kernel(Points):
 
     def points(self, level: int, start: ir.Value, stop: ir.Value, states: Arrays) -> None:
         """A pass over a block: points in the order of memory."""
+        block = self.block_of(start, stop)
         if not self.row_reduced or not self.quick(level):
             with self.reduced_loops() as (indices, number):
-                self.points_of_row(level, start, stop, indices, number, lambda: self.here(states))
+                self.points_of_row(level, block, indices, number, lambda: self.here(states))
             return
         b, rows, one = self.b, self.row_reduced[-1], I64(1)
         near = {f: self.array(f.near_zero(self.lanes).type) for f, _ in states if isinstance(f, Sum) and f.near}
@@ -283,11 +279,11 @@ class _Kernel(Points):
             together = b.select(b.icmp_signed("==", again, I64(0)), I64(_TOGETHER), one)
             single = b.icmp_signed("<=", b.sub(stop, start), I64(self.lanes.count))
             with self.reduced_loops(I64(0), b.select(single, stop_at, I64(0)), together) as (indices, number):
-                self.rows_of_vector(level, start, stop, indices, number, together, states)
+                self.rows_of_vector(level, block, indices, number, together, states)
             with self.reduced_loops(I64(0), b.select(single, I64(0), stop_at), together) as (indices, number):
                 with self.loop(I64(0), self.smaller(together, b.sub(rows, indices[-1]))) as row:
                     at = [*indices[:-1], b.add(indices[-1], row)]
-                    self.points_of_row(level, start, stop, at, b.add(number, row), lambda: self.here(states, near))
+                    self.points_of_row(level, block, at, b.add(number, row), lambda: self.here(states, near))
                 with self.vectors(start, stop):
                     for fold, places in self.placed(states):
                         if isinstance(fold, Sum) and fold in near:
@@ -297,18 +293,16 @@ class _Kernel(Points):
                     self.begin_again(start, stop, states, over)
 
     def here(self, states: Arrays, near: Mapping[Sum, Array] = MappingProxyType({})) -> tuple[States, Near]:
+        """Where the states of the vector at hand lie, and its sums in their near types."""
         return self.placed(states), {fold: self.cell(array) for fold, array in near.items()}
 
     def points_of_row(
-        self, level: int, start: ir.Value, stop: ir.Value, indices: Sequence[ir.Value], number: ir.Value,
+        self, level: int, block: _Block, indices: Sequence[ir.Value], number: ir.Value,
         states: Callable[[], tuple[States, Near]],
     ) -> None:  # fmt: skip
         """A row of a block."""
-        b = self.b
-        padded = self.padded(start, stop)
-        narrow = b.icmp_signed("<", padded, I64(_AHEAD // 4))
+        b, (start, stop, padded, narrow, ahead) = self.b, block
         pointers = self.moved(self.at_row, indices, self.layout.outer)
-        ahead = b.add(b.sdiv(I64(_AHEAD // 4), padded), I64(1))
         later = self.moved(pointers, [ahead], self.layout.axes - 2) if indices else pointers
         index = self.lanes.splat(indices[-1] if indices else I64(0))
 
@@ -325,12 +319,11 @@ class _Kernel(Points):
         self.span(start, stop, point, once=self.long(level))
 
     def rows_of_vector(
-        self, level: int, start: ir.Value, stop: ir.Value, indices: Sequence[ir.Value], number: ir.Value,
-        together: ir.Value, states: Arrays,
+        self, level: int, block: _Block, indices: Sequence[ir.Value], number: ir.Value, together: ir.Value,
+        states: Arrays,
     ) -> None:  # fmt: skip
         """Several rows of a block that is no more than a vector, its states in registers."""
-        b = self.b
-        padded = self.padded(start, stop)
+        b, (start, stop, padded, *_) = self.b, block
         rows = self.smaller(together, b.sub(self.row_reduced[-1], indices[-1]))
         pointers = self.along(self.moved(self.at_row, indices, self.layout.outer), start)
 
@@ -343,9 +336,11 @@ class _Kernel(Points):
 
         self.span(start, stop, points, once=True)
 
-    def padded(self, start: ir.Value, stop: ir.Value) -> ir.Value:
-        """The columns of a block's whole vectors."""
-        return self.b.and_(self.b.add(self.b.sub(stop, start), I64(self.lanes.count - 1)), I64(-self.lanes.count))
+    def block_of(self, start: ir.Value, stop: ir.Value) -> _Block:
+        b, count = self.b, self.lanes.count
+        padded = b.and_(b.add(b.sub(stop, start), I64(count - 1)), I64(-count))
+        narrow = b.icmp_signed("<", padded, I64(_AHEAD // 4))
+        return _Block(start, stop, padded, narrow, b.add(b.sdiv(I64(_AHEAD // 4), padded), I64(1)))
 
     @contextmanager
     def vectors(self, start: ir.Value, stop: ir.Value) -> Iterator[None]:
@@ -405,6 +400,17 @@ class _Kernel(Points):
             for size, index in zip(self.row_reduced, indices, strict=True):
                 number = self.b.add(self.b.mul(number, size), index)
             yield indices, number
+
+
+class _Block(NamedTuple):
+    """Columns ``start`` to before ``stop``: how many the whole vectors have; whether that is ``narrow``, a short piece
+    of a row; and how many rows ``ahead`` memory is asked for then."""
+
+    start: ir.Value
+    stop: ir.Value
+    padded: ir.Value
+    narrow: ir.Value
+    ahead: ir.Value
 
 
 _Range = tuple[ir.Value, ir.Value, int | ir.Value]

@@ -1,9 +1,9 @@
 """Chapter reduce on vectors: how each reduction starts, takes a value in, joins lanes, and ends.
 
-Float sums are held in double, one accumulator a lane; integer sums in 64 bits. So float32 sums are right to a unit in
-the last place whatever their length, and integers exact. Widening costs more than adding does, so where there is much
-to add, a few values at a time are added in a *near* type first: integers in one that they cannot overflow in so many
-steps, floats in float32, no more than 16 to a lane. What overflows in that, a loop adds up again in double.
+Float sums are held in double, integer sums in 64 bits, one accumulator a lane. Widening costs more than adding does, so
+where there is much to add, a few values at a time are added in a *near* type first: integers in one that they cannot
+overflow in so many steps, so that sums stay exact; floats in float32, a few to a lane (16 along a row, 32 along a
+column), which bounds the error of a sum whatever its length. What overflows in that, a loop adds up again in double.
 """
 
 from __future__ import annotations
@@ -170,6 +170,11 @@ class Sum(_Linear):
         return lanes.count if self.near is None else min(lanes.count, lanes.machine.lanes)
 
     # -- sums in the near type
+
+    @property
+    def near_steps(self) -> int:
+        assert self.near is not None
+        return self.near.steps
 
     def near_zero(self, lanes: Lanes) -> ir.Constant:
         assert self.near is not None

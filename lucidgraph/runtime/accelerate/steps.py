@@ -3,7 +3,7 @@ values, then reductions."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple, final
@@ -102,7 +102,7 @@ class Levels:
         graph = body.graph
         places = {node: k for k, node in enumerate(graph.inputs)}
         self.folds = body.folds(0)
-        below = _below(f.operands[0] for f in self.folds)
+        below = set(topological(f.operands[0] for f in self.folds))
         self.first_inputs = [places[n] for n in graph.inputs if n in below]
         nodes = [n for n in graph.nodes if n in below or n in self.folds]
         self.first = Graph([graph.inputs[k] for k in self.first_inputs], nodes, self.folds, "explicit")
@@ -110,7 +110,7 @@ class Levels:
         self.given = {k: self.folds.index(n) for k, n in enumerate(graph.outputs) if n in self.folds}
         self.left = [k for k in range(len(graph.outputs)) if k not in self.given]
         new: dict[Node, Node] = {fold: Node(Input, (), {}, (fold.type,)) for fold in self.folds}
-        used = _below((graph.outputs[k] for k in self.left), new)
+        used = set(topological((graph.outputs[k] for k in self.left), stop=new.__contains__))
         self.second_inputs = [places[n] for n in graph.inputs if n in used]
         read = [graph.inputs[k] for k in self.second_inputs]
         new |= {n: n for n in read}
@@ -134,19 +134,6 @@ def in_levels(body: Body, axes: Sequence[Axis], columns: bool, lanes: int) -> Le
     made = Levels(body)
     rows = any(n.shape != body.full for n in made.second.outputs)
     return None if rows and not any(n.op.reduces for n in made.second.nodes) else made
-
-
-def _below(roots: Iterable[Node], stop: Container[Node] = ()) -> set[Node]:
-    """What nodes are made of, themselves included, down to those in ``stop``."""
-    found: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            if node not in stop:
-                stack.extend(node.operands)
-    return found
 
 
 def partial_dtype(node: Node) -> DType:
@@ -178,13 +165,7 @@ class Steps:
         self.rows = [k for k, n in enumerate(graph.outputs) if n.shape != full]
 
         nodes: list[Node] = []
-        below: set[Node] = set()
-        stack = [*(f.operands[0] for f in folds), *(graph.outputs[k] for k in self.written)]
-        while stack:
-            node = stack.pop()
-            if node not in below:
-                below.add(node)
-                stack.extend(node.operands)
+        below = set(topological([*(f.operands[0] for f in folds), *(graph.outputs[k] for k in self.written)]))
         nodes = [node for node in graph.nodes if node in below]
         outputs = []
         for fold in folds:
@@ -207,13 +188,7 @@ class Steps:
             new[fold] = Node(fold.op, (given[-1],), attrs, (TensorType(self.kept, fold.dtype),))
             body.append(new[fold])
         self.final_inputs: list[int] = []
-        after: set[Node] = set()
-        stack = [graph.outputs[k] for k in self.rows]
-        while stack:
-            node = stack.pop()
-            if node not in after and node not in new:
-                after.add(node)
-                stack.extend(node.operands)
+        after = set(topological((graph.outputs[k] for k in self.rows), stop=new.__contains__)) - set(new)
         for node in graph.nodes:
             if node not in after:
                 continue
