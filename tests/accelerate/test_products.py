@@ -42,8 +42,8 @@ def product(
         "m": m, "n": n, "k": k, "row_a": a.strides[1], "step_a": a.strides[2], "step_b": b.strides[1],
         "column_b": b.strides[2], "row_c": n * a.itemsize, "pieces": pieces, "step": step, "by_rows": by_rows,
         "packs": packs or b.strides[2] != b.itemsize, "height": height, "batch_a": a.strides[0],
-        "batch_b": b.strides[0], "batch_c": m * n * a.itemsize, "a": a.ctypes.data, "b": b.ctypes.data,
-        "c": out.ctypes.data,
+        "batch_b": b.strides[0], "batch_c": m * n * a.itemsize, "keeps": 1, "finish": 0, "a": a.ctypes.data,
+        "b": b.ctypes.data, "c": out.ctypes.data,
     }  # fmt: skip
     words = np.array([values[name] for name in gemm.WORDS], np.int64)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(code.address("kernel"))

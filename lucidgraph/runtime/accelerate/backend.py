@@ -52,7 +52,10 @@ class Instance:
             pointers += [(len(words) + slot, number, offset) for slot, number, offset in command.pointers]
             items = 0 if command.idle else command.items
             rows += (kernel, len(words), items, int(command.split), command.cost)
+            first = len(words)
             words += command.words
+            for slot, called in command.calls.items():
+                words[first + slot] = called.address("kernel")
         self._words = memory = (ctypes.c_int64 * max(len(words), 1))(*words)
         self._table = (ctypes.c_int64 * max(len(rows), 1))(*rows)
         self.stop = (ctypes.c_int64 * 2)()

@@ -60,6 +60,8 @@ class Command:
     """The rows its items run over."""
     products: dict[int, str] = field(default_factory=dict)
     """The arguments that are addresses of the library's matrix products, with their names."""
+    calls: dict[int, Addressed] = field(default_factory=dict)
+    """The arguments that are addresses of other code, which the kernel calls."""
     number: int = -1
     """Which argument is the command's number in the table, from 1 on: by it a kernel says that it ends the run."""
 

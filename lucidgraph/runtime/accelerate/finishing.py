@@ -25,16 +25,17 @@ from .writing import KernelWriter
 _LONG: Final = 24
 """The code of a body of more ops is not written twice."""
 _STRIDES: Final = 3
+FINISH: Final = ir.FunctionType(ir.VoidType(), [PTR, I64, I64, I64, I64, I64, PTR])
+"""An epilogue's code, of which the tile kernel is given the address: one compilation of that serves all."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishLayout:
     """How operands (inputs, then outputs) move along a row: ``"adjacent"``, ``"same"`` or ``"strided"``; which input is
-    the product; whether that is written too; the arguments before the operands'."""
+    the product; the arguments before the operands'."""
 
     access: tuple[str, ...]
     place: int
-    keeps: bool
     first: int
 
     @property
@@ -47,7 +48,8 @@ class FinishLayout:
 
 
 class Epilogue(NamedTuple):
-    """A body over ``views`` of (products, rows, columns), inputs and then outputs; that of the product is ``place``."""
+    """A body over ``views`` of (products, rows, columns), inputs and then outputs; that of the product is ``place``,
+    and ``keeps`` says whether it is written as well."""
 
     body: Body
     views: list[View]
@@ -61,7 +63,7 @@ class Epilogue(NamedTuple):
             adjacent = view.strides[-1] == view.dtype.itemsize or (view.shape[-1] == 1 and k >= inputs)
             same = view.strides[-1] == 0 and k < inputs
             access.append("adjacent" if adjacent else "same" if same else "strided")
-        return FinishLayout(tuple(access), self.place, self.keeps, first)
+        return FinishLayout(tuple(access), self.place, first)
 
     @property
     def words(self) -> list[int]:
@@ -99,16 +101,14 @@ def followers(graph: Graph, name: str) -> dict[Node, list[Node]]:
 
 @final
 class Finish(KernelWriter):
-    """``void finish(args, product, row, column, rows, columns, tile)``: an epilogue over a tile on the stack, whose
+    """``void kernel(args, product, row, column, rows, columns, tile)``: an epilogue over a tile on the stack, whose
     rows are ``width`` elements apart."""
 
     def __init__(
         self, module: ir.Module, body: Body, layout: FinishLayout, dtype: DType, machine: Machine, count: int,
         width: int,
     ) -> None:  # fmt: skip
-        super().__init__(module, machine, count, name="finish", args=[PTR] + [I64] * 5 + [PTR])
-        self.fn.linkage = "internal"
-        self.fn.attributes.add("noinline")
+        super().__init__(module, machine, count, args=FINISH.args)
         self.body, self.layout, self.dtype = body, layout, dtype
         b = self.b
         _, product, row, column, rows, columns, tile = self.fn.args
@@ -154,4 +154,4 @@ class Finish(KernelWriter):
             self.lanes.store(known[node], node.dtype, places[k], steps[k], mask)
 
 
-__all__ = ["Epilogue", "Finish", "FinishLayout", "followers"]
+__all__ = ["FINISH", "Epilogue", "Finish", "FinishLayout", "followers"]

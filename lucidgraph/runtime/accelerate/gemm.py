@@ -16,16 +16,17 @@ from llvmlite import ir
 
 from ...dtypes import DType
 from .body import Body
-from .finishing import Finish, FinishLayout
+from .finishing import FINISH, Finish, FinishLayout
 from .machine import Machine
-from .values import I1, I8, I32, I64, PTR, memory_type
+from .values import I8, I32, I64, PTR, Routine, memory_type
 from .writing import KernelWriter
 
 WORDS: Final = ("m", "n", "k", "row_a", "step_a", "step_b", "column_b", "row_c", "pieces", "step", "by_rows", "packs",
-                "height", "batch_a", "batch_b", "batch_c", "a", "b", "c")  # fmt: skip
+                "height", "batch_a", "batch_b", "batch_c", "keeps", "finish", "a", "b", "c")  # fmt: skip
 """A product's arguments: sizes; the bytes between rows of a, along k in a and b, between columns of b, between rows of
 c; the pieces each product is split into, of ``step`` rows or columns; whether b is copied even where it need not be;
-how many rows are gone over before the next columns; the bytes between products of a batch; pointers."""
+how many rows are gone over before the next columns; the bytes between products of a batch; whether the product is
+written; the address of its epilogue, or 0; pointers. An epilogue's own arguments follow."""
 
 DEPTH: Final = 256
 """How long the blocks of k are. A longer product's sums lie in ``c`` from block to block."""
@@ -54,11 +55,22 @@ def rows_together(m: int, n: int, k: int, packs: bool, dtype: DType, machine: Ma
     return _rows_of_tile(machine) if near and m * n * dtype.itemsize > _NEAR else _HEIGHT
 
 
-def product_kernel(dtype: DType, machine: Machine, after: tuple[Body, FinishLayout] | None = None) -> ir.Module:
-    """The kernel of products in ``dtype``: items are the pieces of a batch of products, as CBLAS's are. ``after`` is
-    their epilogue."""
+def finish_kernel(body: Body, layout: FinishLayout, dtype: DType, machine: Machine) -> ir.Module:
+    """The code of an epilogue of products in ``dtype``."""
+    count = _lanes(dtype, machine)
+    module = ir.Module(name="finish")
+    Finish(module, body, layout, dtype, machine, count, count * _VECTORS)
+    return module
+
+
+def _lanes(dtype: DType, machine: Machine) -> int:
+    return machine.lanes * 4 // dtype.itemsize
+
+
+def product_kernel(dtype: DType, machine: Machine) -> ir.Module:
+    """The kernel of products in ``dtype``: items are the pieces of a batch of products, as CBLAS's are."""
     module = ir.Module(name="product")
-    block = _Block(module, dtype, machine, after).fn
+    block = _Block(module, dtype, machine).fn
     w = KernelWriter(module, machine, 1)
     b = w.b
     args = {name: w.argument(k) for k, name in enumerate(WORDS)}
@@ -90,8 +102,9 @@ def product_kernel(dtype: DType, machine: Machine, after: tuple[Body, FinishLayo
         moved("c", b.mul(start, b.select(rows, args["row_c"], size))),
     ]
     strides = [args[name] for name in ("row_a", "step_a", "step_b", "column_b", "row_c")]
-    place = [w.fn.args[0], which, b.select(rows, start, none), b.select(rows, none, start)] if after else []
-    b.call(block, [m, n, args["k"], *strides, args["packs"], args["height"], *pointers, *place])
+    place = [w.fn.args[0], which, b.select(rows, start, none), b.select(rows, none, start)]
+    how = [args[name] for name in ("packs", "height", "keeps", "finish")]
+    b.call(block, [m, n, args["k"], *strides, *how, *pointers, *place])
     b.store(last, at)
     b.branch(head)
     b.position_at_end(after)
@@ -100,33 +113,30 @@ def product_kernel(dtype: DType, machine: Machine, after: tuple[Body, FinishLayo
 
 
 class _Block:
-    """``void block(m, n, k, row_a, step_a, step_b, column_b, row_c, packs, height, a, b, c)``: one product. With an
-    epilogue, the kernel's arguments follow, the number of the product, and the first row and column."""
+    """``void block(m, n, k, row_a, step_a, step_b, column_b, row_c, packs, height, keeps, finish, a, b, c, args,
+    product, row, column)``: one product. What its epilogue needs comes last: the kernel's arguments, the number of the
+    product, and the first row and column."""
 
-    def __init__(
-        self, module: ir.Module, dtype: DType, machine: Machine, after: tuple[Body, FinishLayout] | None
-    ) -> None:  # fmt: skip
+    def __init__(self, module: ir.Module, dtype: DType, machine: Machine) -> None:
         self.dtype = dtype
         self.machine = machine
         self.element = memory_type(dtype)
         self.size = dtype.itemsize
-        self.count = machine.lanes * 4 // self.size
+        self.count = _lanes(dtype, machine)
         self.width = self.count * _VECTORS
-        self.keeps = after is None or after[1].keeps
-        self.finish = Finish(module, *after, dtype, machine, self.count, self.width).fn if after else None
-        place = [PTR, I64, I64, I64] if after else []
-        w = KernelWriter(module, machine, self.count, name="block", args=[I64] * 10 + [PTR] * 3 + place)
+        arguments = [I64] * 12 + [PTR] * 4 + [I64] * 3
+        w = KernelWriter(module, machine, self.count, name="block", args=arguments)
         w.fn.linkage = "internal"
         self.w, self.b, self.lanes, self.fn = w, w.b, w.lanes, w.fn
         (self.m, self.n, self.k, self.row_a, self.step_a, self.step_b, self.column_b, self.row_c, packs, high,
-         self.a, self.bs, self.c, *self.place) = w.fn.args  # fmt: skip
+         keeps, self.finish, self.a, self.bs, self.c, *self.place) = w.fn.args  # fmt: skip
+        self.keeps = self.b.icmp_signed("!=", keeps, I64(0))
         panel = w.variable(ir.ArrayType(I8, DEPTH * self.width * self.size))
         panel.align = 64
         self.panel = w.b.inttoptr(w.b.ptrtoint(panel, I64), PTR)
-        if after:
-            tile = w.variable(ir.ArrayType(I8, _rows_of_tile(machine) * self.width * self.size))
-            tile.align = 64
-            self.tile = w.b.inttoptr(w.b.ptrtoint(tile, I64), PTR)
+        tile = w.variable(ir.ArrayType(I8, _rows_of_tile(machine) * self.width * self.size))
+        tile.align = 64
+        self.tile = w.b.inttoptr(w.b.ptrtoint(tile, I64), PTR)
         self.packs = self.b.icmp_signed("!=", packs, I64(0))
         with w.loop(I64(0), self.m, high) as self.row, self._depths() as (self.k0, self.depth):
             self.height = w.smaller(self.b.sub(self.m, self.row), high)
@@ -251,12 +261,11 @@ class _Block:
         with b.if_then(self.inner):
             self._each(sums, rows, masks, out, lambda row, mask, place: b.store(
                 b.fadd(lanes.load(self.dtype, place, None, mask), b.load(row, typ=typ)), row))  # fmt: skip
-        with b.if_then(I1(1) if self.keeps else b.not_(self.last)):
+        with b.if_then(b.or_(self.keeps, b.not_(self.last))):
             self._each(sums, rows, masks, out, lambda row, mask, place: lanes.store(
                 b.load(row, typ=typ), self.dtype, place, None, mask))  # fmt: skip
-        if self.finish:
-            with b.if_then(self.last):
-                self._finish(sums, i, w.smaller(I64(height), b.add(last, I64(1))))
+        with b.if_then(b.and_(self.last, b.icmp_signed("!=", self.finish, I64(0)))):
+            self._finish(sums, i, w.smaller(I64(height), b.add(last, I64(1))))
 
     def _finish(self, sums: list[list[ir.Value]], i: ir.Value, rows: ir.Value) -> None:
         """The epilogue of a tile, of its first ``rows`` rows."""
@@ -267,7 +276,7 @@ class _Block:
                 b.store(b.load(place, typ=self.lanes.vector(self.element)), at, align=unit)
         args, product, row, column = self.place
         columns = self.w.smaller(b.sub(self.n, self.column), I64(self.width))
-        b.call(self.finish, [
+        b.call(Routine(b.inttoptr(self.finish, PTR), FINISH), [
             args, product, b.add(row, i), b.add(column, self.column), rows, columns, self.tile
         ])  # fmt: skip
 
@@ -317,4 +326,4 @@ def transposed(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return rows
 
 
-__all__ = ["DEPTH", "WORDS", "product_kernel", "rows_together", "tile"]
+__all__ = ["DEPTH", "WORDS", "finish_kernel", "product_kernel", "rows_together", "tile"]

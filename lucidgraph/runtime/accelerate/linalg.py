@@ -247,11 +247,13 @@ def _in_tiles(
         "packs": int(packs), "height": gemm.rows_together(m, n, k, packs, out.dtype, planner.machine),
         "batch_a": step_a, "batch_b": step_b, "batch_c": m * n * itemsize,
     }  # fmt: skip
+    code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
     if after is None:
-        code = planner.code(f"tiles {out.dtype.name}", lambda: gemm.product_kernel(out.dtype, planner.machine))
+        values["keeps"] = 1
         made = _command(planner, "product", code, gemm.WORDS, values, a, b, out, count * pieces, node)
     else:
-        made = _finished(planner, a, b, out, values, count * pieces, node, after)
+        values["keeps"] = int(after.keeps)
+        made = _finished(planner, code, a, b, out, values, count * pieces, node, after)
     given = [(a, step_a, a.strides[-2]), (b, step_b, 0), *_beside(out, after)]
     if count > 1:
         made.lead = Lead(count, [_apart(x, step) for x, step, _ in given], pieces)
@@ -275,14 +277,14 @@ def _beside(out: View, after: Epilogue | None) -> list[tuple[View, int, int]]:
 
 
 def _finished(
-    planner: Planner, a: View, b: View, out: View, values: dict[str, int], items: int, node: Node | None,
-    after: Epilogue,
+    planner: Planner, code: Addressed, a: View, b: View, out: View, values: dict[str, int], items: int,
+    node: Node | None, after: Epilogue,
 ) -> Command:  # fmt: skip
     """The command of a product with an epilogue."""
     layout = after.layout(len(gemm.WORDS))
-    code = planner.code(
-        f"tiles {out.dtype.name} {kernel_key(after.body, layout)}",
-        lambda: gemm.product_kernel(out.dtype, planner.machine, (after.body, layout)),
+    finish = planner.code(
+        f"epilogue {out.dtype.name} {kernel_key(after.body, layout)}",
+        lambda: gemm.finish_kernel(after.body, layout, out.dtype, planner.machine),
     )
     places = [(layout.slot(k), v) for k, v in enumerate(after.views) if k != after.place]
     first = len(places) - len(after.outputs)
@@ -295,6 +297,7 @@ def _finished(
     made = planner.command(f"product {name_of(after.body)}", code, words, pointers, items, cost, writes, node=node)
     made.replaces = after.replaces([a, b])
     made.form = "with an epilogue"
+    made.calls = {gemm.WORDS.index("finish"): finish}
     return made
 
 

@@ -41,12 +41,12 @@ def written(plan: Plan, graph: Graph, library: Callable[[], Cblas]) -> bytes | N
         lines.setdefault(node.source, k)
     commands = []
     for c in plan.commands:
-        code = _key(c.code)
-        if code is None:
+        code, calls = _key(c.code), [[slot, _key(called)] for slot, called in c.calls.items()]
+        if code is None or any(key is None for _, key in calls):
             return None
         stop = [c.node.name, lines.get(c.node.source, -1)] if c.number >= 0 and c.node is not None else None
         commands.append([c.name, code, c.words, c.pointers, c.items, c.split, c.cost, c.moved, c.idle, c.form,
-                         c.number, list(c.products.items()), stop])  # fmt: skip
+                         c.number, list(c.products.items()), calls, stop])  # fmt: skip
     uses = any(c.products for c in plan.commands)
     told = {
         "commands": commands, "library": library().name if uses else "",
@@ -74,18 +74,21 @@ def read(
     ]
     plan.outputs = [_typed(t) for t in told["outputs"]]
     codes: dict[str, Code | None] = {}
-    for name, key, words, pointers, items, split, cost, moved, idle, form, number, products, stop in told["commands"]:
+    for told_of in told["commands"]:
+        name, key, words, pointers, items, split, cost, moved, idle, form, number, products, calls, stop = told_of
         for slot, product in products:
             words[slot] = library().address(product)
         made = _code(key, words, codes, compiler)
-        if made is None:
+        called = {slot: _code(of, [], codes, compiler) for slot, of in calls}
+        if made is None or None in called.values():
             return None
         node = None
         if stop is not None:
             source = graph.nodes[stop[1]].source if stop[1] >= 0 else None
             node = Node(REGISTRY[stop[0]], (), {}, (), source=source)
         places = [(slot, buffer, offset) for slot, buffer, offset in pointers]
-        made_of = {"moved": moved, "idle": idle, "form": form, "number": number, "products": dict(products)}
+        made_of = {"moved": moved, "idle": idle, "form": form, "number": number}
+        made_of |= {"products": dict(products), "calls": called}
         plan.commands.append(Command(name, made, words, places, items, split, cost, node, **made_of))
     return plan
 

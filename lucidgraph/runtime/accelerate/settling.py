@@ -172,6 +172,7 @@ class Settling:
             made = Command(name, code, words, pointers, self.plan.threads, True, cost, writes=0)
             for start, c in zip(starts, members, strict=True):
                 made.products.update({start + slot: name for slot, name in c.products.items()})
+                made.calls.update({start + slot: called for slot, called in c.calls.items()})
             made.moved, made.form = sum(c.moved for c in members), "a chain over the same rows"
             merged += [*commands[at:first], made]
             at = stop
