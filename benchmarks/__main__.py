@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from benchmarks import chart
 from benchmarks.peers import PEERS
 from benchmarks.processes import Process, locked
 from benchmarks.results import OUT, save, seconds
+from benchmarks.steady import Steady
 from benchmarks.workloads import WORKLOADS
 
 SPINNING: Final = 0.1
@@ -49,6 +51,7 @@ class Harness:
         self.machine = Process(sys.executable, "-m", "benchmarks.limits", "--serve")
         self.oracle = Process(sys.executable, "-m", "benchmarks.worker", "numpy")
         self.folder, self.patience, self.lock = folder, patience, lock
+        self.steady = Steady(1.0, 3)
         self.all = [*self.peers.values(), self.machine, self.oracle]
         for process in self.all:
             process.greet()
@@ -84,17 +87,18 @@ class Harness:
                 if number == 3:
                     able = near({peer: statistics.median(rounds[peer]) for peer in able})
                 for peer in able:
-                    told = self.peers[peer].ask("measure", each, seconds=self.patience.measure)
+                    ask = partial(self.peers[peer].ask, "measure", each, seconds=self.patience.measure)
+                    told = self.steady.measured(ask, SPINNING)
                     times = told.get("times", [float("inf")])
                     rounds[peer].append(statistics.median(times))
                     least[peer] = min(least[peer], *times)
-                    time.sleep(SPINNING)
                 able = [peer for peer in able if rounds[peer][-1] != float("inf")]
                 if work.memory and able:
-                    limit += self.machine.ask("triad", found[able[0]]["bytes"])["times"]
+                    ask = partial(self.machine.ask, "triad", found[able[0]]["bytes"])
+                    limit += self.steady.measured(ask, 0.0)["times"]
                 elif work.flops:
-                    limit += [work.flops(*work.size) / rate for rate in self.machine.ask("sgemm")["times"]]
-                    time.sleep(SPINNING)
+                    rates = self.steady.measured(partial(self.machine.ask, "sgemm"), SPINNING)["times"]
+                    limit += [work.flops(*work.size) / rate for rate in rates]
         for peer, taken in rounds.items():
             if float("inf") in taken:
                 found[peer] = {"missing": f"a call took more than {self.patience.measure:g} s"}
@@ -218,7 +222,9 @@ def main() -> int:
                 if "missing" in told:
                     print(f"{row}: {peer}: {told['missing']}", file=sys.stderr)
         harness.close()
-    print(f"\n{len(rows)} rows in {(time.monotonic() - began) / 60:.1f} minutes")
+    steady = harness.steady
+    print(f"\n{len(rows)} rows in {(time.monotonic() - began) / 60:.1f} minutes; "
+          f"{steady.disturbed} of {steady.made} measurements disturbed each time")  # fmt: skip
     print("\n".join(summary(results, asked.ours)))
     return 0 if all(found.get(asked.ours, {"right": True}).get("right") for found in results.values()) else 1
 
