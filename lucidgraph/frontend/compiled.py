@@ -11,7 +11,7 @@ from .. import epoch, sources, trees
 from ..calls import Form
 from ..config import config
 from ..dtypes import DType
-from ..errors import AxisError, warn
+from ..errors import AxisError, UnsupportedError, warn
 from ..ir import Graph
 from ..ir.types import Scalar
 from ..lang.axes import whole
@@ -36,7 +36,6 @@ class Program(Protocol):
     """What ``prepare`` makes of a recorded graph."""
 
     def __call__(self, arrays: Sequence[Any], family: str) -> list[Any]: ...
-
 
     @property
     def executable(self) -> Any:
@@ -226,6 +225,7 @@ class Core:
             if again.signature in self.cache:
                 call, found = again, self.cache.get(again.signature)
         if found is not None:
+            _require_no_strayed(call, found.traced)
             return call, found, True
         call, traced = self.trace(args, kwargs)
         entry = Entry(traced, self.prepare(traced.graph, self.donated(call)))
@@ -251,6 +251,7 @@ class Core:
                 self.signatures.ask(call, needed.positions)
                 continue
             if self.signatures.bound(call, traced.bounds):
+                _require_no_strayed(call, traced)
                 return self.signatures.settled(call), traced
 
     def donated(self, call: Call) -> frozenset[int]:
@@ -304,6 +305,12 @@ class Core:
             f"{self.label} has been traced for more than {config.cache_entries} signatures; the least recently used "
             "programs are dropped. explain() says why each was needed"
         )
+
+
+def _require_no_strayed(call: Call, traced: Traced) -> None:
+    error = traced.strayed
+    if error is not None and call.family == "numpy":
+        raise UnsupportedError(error.message, source=error.source, hint=error.hint)
 
 
 def _in_family(tensor: Tensor, family: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import trees
-from ..errors import ConcretizationError, DTypeError
+from ..errors import ConcretizationError, DTypeError, LucidGraphError
 from ..ir import CapturedArray, Graph, Node, TensorType
 from ..ir.op import get
 from ..ir.types import scalar_type
@@ -38,6 +38,8 @@ class Traced:
     spec: trees.TreeDef
     bounds: Mapping[int, tuple[int, int]]
     """What the lifted Python integers among the inputs, by position, have to lie between."""
+    strayed: LucidGraphError | None
+    """What is wrong with the function for NumPy's arrays: a write to a view, which would change its base as well."""
 
     def result(self, arrays: Sequence[Any]) -> Any:
         """The function's result, for one array per output of the graph."""
@@ -91,7 +93,8 @@ def trace(
                 nodes.append(result)
     graph = Graph.from_outputs(recording.inputs, nodes, "recorded", labels, order=recording.nodes)
     bounds = {recording.inputs.index(node): limits for node, limits in recording.bounds.items()}
-    return Traced(graph, tuple(outputs), out_spec, bounds)
+    strayed = next((write.error for write in recording.strayed.values()), None)
+    return Traced(graph, tuple(outputs), out_spec, bounds, strayed)
 
 
 def _run(recording: Trace, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -130,6 +130,8 @@ class Op:
     """Only copies elements: exact in every dtype."""
     view: ClassVar[bool] = False
     """The result is the operand's elements under other strides: no work where strides are free."""
+    aliases: ClassVar[bool] = False
+    """NumPy gives a view of the operand: a write to one shows in the other."""
     reduces: ClassVar[bool] = False
     """Folds the axes named by the attribute ``axis``, and can share a loop with what produces its operand."""
     partial: ClassVar[str] = ""

@@ -28,7 +28,7 @@ from ..ir.op import broadcast_shapes, get
 from ..ir.ops.index import in_range
 from ..ir.types import Shape
 from .axes import one_axis, whole
-from .tensor import Tensor, apply, array_type, asarray, copy_of, is_mlx, known_value
+from .tensor import Tensor, apply, array_type, asarray, copy_of, is_mlx, known_value, view_of
 
 __all__ = ["take", "take_along_axis"]
 
@@ -247,7 +247,7 @@ def basic(x: Tensor, plan: Plan) -> Tensor:
         y = apply(get("squeeze"), y, axis=plan.dropped)
     if plan.added:
         y = apply(get("expand_dims"), y, axis=plan.added)
-    return copy_of(y) if y is x else y
+    return view_of(x, copy_of(y)) if y is x else y
 
 
 def merged(y: Tensor, plan: Plan) -> tuple[Tensor, int, Indices]:

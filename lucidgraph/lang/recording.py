@@ -7,10 +7,11 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, NamedTuple, NoReturn, final
 
 from .. import epoch, sources
 from ..dtypes import DType
+from ..errors import LucidGraphError
 from ..ir import Node, Op, TensorType, topological
 from ..ir.evaluate import constant_array, evaluate_node
 from ..ir.ops.core import Captured, CastBackward, Constant
@@ -29,11 +30,20 @@ class StaticNeeded(BaseException):
         """Which of the trace's inputs."""
 
 
+class Strayed(NamedTuple):
+    """A write that NumPy would have made in a view's base: the tensor, which stays alive, what it was before, and the
+    error that the write is for NumPy's arrays."""
+
+    tensor: Any
+    view: Node
+    error: LucidGraphError
+
+
 @final
 class Trace:
     """A recording in progress: its nodes in order, and the arrays it captured."""
 
-    __slots__ = ("arrays", "asked", "bounds", "inputs", "name", "nodes", "open")
+    __slots__ = ("arrays", "asked", "bounds", "inputs", "name", "nodes", "open", "strayed")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -44,6 +54,8 @@ class Trace:
         """What a lifted Python integer has to lie between to fit the arrays it meets, by its input."""
         self.asked: dict[Node, None] = {}
         """The lifted Python scalars whose values were asked for."""
+        self.strayed: dict[int, Strayed] = {}
+        """Writes to what NumPy has as views, by the identity of the tensor, while its base does not have them too."""
         self.open = True
 
     def lifted(self, node: Node) -> list[Node]:

@@ -98,11 +98,11 @@ def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """
     x = asarray(x)
     if x.ndim == 0:
-        return reshape(x, (1,))
+        return copy_of(reshape(x, (1,)))
     a, b = one_axis(start_axis, x.ndim, "flatten"), one_axis(end_axis, x.ndim, "flatten")
     if a > b:
         raise AxisError(f"flatten from axis {a} to axis {b}")
-    return reshape(x, (*x.shape[:a], prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
+    return copy_of(reshape(x, (*x.shape[:a], prod(x.shape[a : b + 1]), *x.shape[b + 1 :])))
 
 
 def unflatten(x: Any, axis: int, shape: Any) -> Tensor:

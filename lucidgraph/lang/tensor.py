@@ -6,6 +6,7 @@ Outside a trace a :class:`Tensor` is a node whose value is computed when it is n
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, final
@@ -27,7 +28,7 @@ from ..ir.op import get
 from ..ir.ops.core import Captured, CastBackward, Constant
 from ..ir.types import Shape
 from .deferred import HOOKS, bound_history, evaluate, has_value, pending, remember, value_of
-from .recording import STATE, Trace, captured_node, constant_node, current_trace, record, scalar_node
+from .recording import STATE, Strayed, Trace, captured_node, constant_node, current_trace, record, scalar_node
 
 _SCALARS = (bool, int, float, complex)
 _HINT = (
@@ -83,11 +84,13 @@ class Tensor:
     [3.0, 6.0]
     """
 
-    __slots__ = ("__weakref__", "_node", "_trace", "_writes")
+    __slots__ = ("__weakref__", "_bases", "_node", "_trace", "_writes")
     __array_priority__ = 1000
 
     _node: Node
     _trace: Trace | None
+    _bases: tuple[weakref.ref[Tensor], ...]
+    """While tracing: what NumPy would have this one be a view of."""
     _writes: int
     """How often this object was written to: what it holds is another value each time."""
 
@@ -101,6 +104,7 @@ class Tensor:
         tensor._node = node
         tensor._trace = current_trace() if isinstance(trace, EllipsisType) else trace
         tensor._writes = 0
+        tensor._bases = ()
         if tensor._trace is None and node.op is not Captured:
             pending.add(tensor)
             bound_history()
@@ -113,6 +117,7 @@ class Tensor:
         tensor._node = Node(Captured, (), {"value": CapturedArray(array)}, (t,))
         tensor._trace = None
         tensor._writes = 0
+        tensor._bases = ()
         return tensor
 
     def _settle(self) -> None:
@@ -279,9 +284,12 @@ class Tensor:
         __xor__ = __lshift__ = __rxor__ = __rlshift__ = __ixor__ = __ilshift__ = _operator
         __rshift__ = __rrshift__ = __irshift__ = _operator
         __lt__ = __le__ = __gt__ = __ge__ = _operator
+
         def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
         def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+
         __neg__ = __pos__ = __abs__ = __invert__ = _attached
+
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
 
@@ -369,7 +377,8 @@ def apply(op: type[Op], *operands: Any, **attrs: Any) -> Tensor:
     >>> apply(lg.ops.AddBackward, asarray([1.0, 2.0]), 1).tolist()
     [2.0, 3.0]
     """
-    return Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
+    result = Tensor.of_node(record(op, [node_of(v) for v in operands], attrs))
+    return view_of(operands[0], result) if op.aliases else result
 
 
 def asarray(value: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
@@ -464,10 +473,17 @@ def _is_big_integer(value: Any) -> bool:
 def copy_of(tensor: Tensor) -> Tensor:
     """Another tensor object of the same value: writes to one leave the other alone."""
     twin = object.__new__(Tensor)
-    twin._node, twin._trace, twin._writes = tensor._node, tensor._trace, 0
+    twin._node, twin._trace, twin._writes, twin._bases = tensor._node, tensor._trace, 0, ()
     if twin._trace is None and not has_value(twin._node):
         pending.add(twin)
     return twin
+
+
+def view_of(base: Any, tensor: Tensor) -> Tensor:
+    """``tensor``, which NumPy would have as a view of ``base``."""
+    if tensor._trace is not None and isinstance(base, Tensor):
+        tensor._bases = (weakref.ref(base), *base._bases)
+    return tensor
 
 
 def rebind(tensor: Tensor, value: Tensor) -> None:
@@ -484,6 +500,12 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
             f"a write to a {tensor._node.type} from outside, while {open_trace} is open",
             hint="pass it as an argument, or write to lucidgraph.copy(x)",
         )
+    if trace is not None and any(base() is not None for base in tensor._bases):
+        error = UnsupportedError(
+            f"a write to a {tensor._node.type} that is a view of another array, which NumPy would change as well",
+            hint="write to the array itself, array[key] = … or array[key] += …, or to numpy.copy(view)",
+        )
+        trace.strayed.setdefault(id(tensor), Strayed(tensor, tensor._node, error))
     tensor._node = value._node
     tensor._writes += 1
     if trace is None and not has_value(value._node):
@@ -499,5 +521,5 @@ def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 __all__ = [
     "HOOKS", "LucidGraphError", "Tensor", "apply", "array_type", "asarray", "concrete", "copy_of", "evaluate",
-    "is_array", "is_mlx", "known_value", "leaked", "node_of", "rebind", "sources",
+    "is_array", "is_mlx", "known_value", "leaked", "node_of", "rebind", "sources", "view_of",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..dtypes import int32
 from ..errors import AxisError, DTypeError, ShapeError, UnsupportedError
+from ..ir import Node
 from ..ir.op import broadcast_shapes, get
 from ..ir.types import Shape
 from .axes import one_axis
@@ -33,6 +34,7 @@ from .index import (
     plan_of,
     reshape,
 )
+from .recording import current_trace
 from .tensor import Tensor, apply, asarray, copy_of, rebind
 
 __all__ = ["put_along_axis", "scatter_add"]
@@ -53,7 +55,22 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     >>> x.tolist()
     [7, 7, 3]
     """
-    rebind(x, updated(x, key, value, "set"))
+    new = updated(x, key, value, "set")
+    trace = current_trace()
+    # x[key] += v reads x[key], adds to that, and comes back here.
+    strayed = None if trace is None else trace.strayed.get(id(value))
+    if trace and strayed and _same_part(strayed.view, getitem(x, key)._node):
+        del trace.strayed[id(value)]
+    rebind(x, new)
+
+
+def _same_part(x: Node, y: Node) -> bool:
+    """Whether both take the same part of the same value, by the same steps."""
+    while x is not y:
+        if not (x.op is y.op and x.op.aliases and x.attrs == y.attrs):
+            return False
+        x, y = x.operands[0], y.operands[0]
+    return True
 
 
 def updated(x: Tensor, key: Any, value: Any, how: str) -> Tensor:

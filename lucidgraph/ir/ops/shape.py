@@ -22,6 +22,7 @@ class Movement(Op):
 
     moves_data = True
     view = True
+    aliases = True
 
 
 @register
@@ -204,6 +205,7 @@ class PadBackward(Op):
 
     schema_v1 = OpSchema("pad", arity=2)
     moves_data = True
+    aliases = True
 
     @classmethod
     def infer(cls, x: TensorType, value: TensorType, *, low: Axes, high: Axes, interior: Axes) -> TensorType:
